@@ -56,6 +56,7 @@ pub mod autoregression;
 mod cauchy;
 pub mod certificate;
 pub mod continuous;
+pub mod coordinates;
 mod eigen;
 pub mod empirical;
 mod error;

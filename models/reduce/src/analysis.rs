@@ -6,6 +6,7 @@ use super::weighting::Weighting;
 use faer::{Mat, MatRef};
 use hankel_files::{HrmAdapterFile, HrmLayerFile, Sensitivities};
 use hankel_lti::continuous::{Bilinear, Continuous};
+use hankel_lti::coordinates::Coordinates;
 use hankel_lti::order::{allocate_budget, allocate_total_bound};
 use hankel_lti::{Bound, GramianFactors, HankelSpectrum, LinearSystem, LtiError, OrderRule};
 use rayon::prelude::*;
@@ -21,6 +22,8 @@ pub struct LayerAnalysis {
     pub gate: f64,
     /// States whose sign is not the one of the file.
     pub turned: Vec<usize>,
+    /// The states of `system`, where they are not those of the file.
+    pub own_states: Option<Coordinates>,
     /// Gramian factors (analytic).
     pub factors: GramianFactors,
     /// Hankel singular values (of the ungated system, from the analytic Gramians).
@@ -32,6 +35,9 @@ pub struct LayerAnalysis {
     /// Why proofs about `system` are none about what is stored, if they are not.
     pub image: Option<&'static str>,
 }
+
+/// Residual of a Gramian, relative to its equation, from which on values by it would be off by their own size.
+const LOST: f64 = 1e-6;
 
 /// What to say of gains beyond the range of doubles.
 pub(super) fn overflow(b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> LtiError {
@@ -62,6 +68,13 @@ impl LayerAnalysis {
             0 => GramianFactors::without_equation(Mat::zeros(0, 0), Mat::zeros(0, 0), 1.0),
             _ => GramianFactors::analytic(&system).map_err(of_layer)?,
         };
+        let residual = factors.residual_c.into_iter().chain(factors.residual_o).fold(0.0, f64::max);
+        if residual.is_nan() || residual > LOST {
+            return Err(of_layer(LtiError::Unsupported(format!(
+                "its Gramians are lost in rounding, their equations are off by {residual:.0e}: A is too far from normal; store it as a \
+                 diagonal, as 2x2 blocks, or as a cascade of second-order sections"
+            ))));
+        }
         let spectrum = HankelSpectrum::new(&factors).map_err(|error| match error {
             LtiError::Underflow => of_layer(underflow(system.b(), system.c())),
             other => of_layer(other),
@@ -74,6 +87,7 @@ impl LayerAnalysis {
             system,
             gate,
             turned: Vec::new(),
+            own_states: None,
             factors,
             spectrum,
             weighting: None,
@@ -88,7 +102,11 @@ impl LayerAnalysis {
         let of = |gramian: &Mat<f64>, factor: f64| {
             Mat::from_fn(gramian.nrows(), gramian.ncols(), |i, j| factor * sign(i) * sign(j) * gramian[(i, j)])
         };
-        [of(&self.factors.controllability(), 1.0), of(&self.factors.observability(), self.gate * self.gate)]
+        let (mut wc, mut wo) = (self.factors.controllability(), self.factors.observability());
+        if let Some(own) = &self.own_states {
+            (wc, wo) = (own.controllability(&wc), own.observability(&wo));
+        }
+        [of(&wc, 1.0), of(&wo, self.gate * self.gate)]
     }
 
     /// Hankel singular values of the gated system (R6), descending.

@@ -8,6 +8,7 @@ use super::options::{Gramians, ReduceError, Result};
 use faer::{Mat, MatRef, Scale};
 use hankel_files::system_file::{StoredSystem, Time};
 use hankel_lti::continuous::{Bilinear, Continuous, Matrices, Original};
+use hankel_lti::coordinates::{Coordinates, near_normal};
 use hankel_lti::norms::{FrequencyResponse, hinf_sweep};
 use hankel_lti::split::{Kept, Split, split, split_leading};
 use hankel_lti::weighted::Band;
@@ -54,6 +55,8 @@ pub struct Plant {
     pub map: Option<Bilinear>,
     /// States whose sign is not the one of the file, where all are in `system`.
     pub turned: Vec<usize>,
+    /// The states of `system`, where they are not those of the file, in which A is far from normal.
+    pub own_states: Option<Coordinates>,
     /// The direct term of the file.
     direct: Option<Mat<f64>>,
 }
@@ -80,23 +83,35 @@ impl Plant {
         let StoredSystem { a, b, c, d, time, .. } = stored;
         // Shapes and entries first: the map would hide where they are wrong.
         LinearSystem::check(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
-        let (map, (a, b, c, d)) = if *time == Time::Continuous {
-            let map = map.map_or_else(|| Bilinear::of(a), Ok)?;
+        let map = match time {
+            Time::Continuous => Some(map.map_or_else(|| Bilinear::of(a), Ok)?),
+            Time::Discrete { .. } | Time::Unstated => None,
+        };
+        let near = match kept {
+            None | Some(0) => near_normal(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref), map)?,
+            Some(_) => None,
+        };
+        if let Some((system, coordinates)) = near {
+            let system = map.map_or(system.clone(), |map| system.with_map(map));
+            let kept = no_states(b.ncols(), c.nrows());
+            let (time, own_states, direct) = (*time, Some(coordinates), d.clone());
+            return Ok(Self { system, kept, time, map, turned: Vec::new(), own_states, direct });
+        }
+        let (a, b, c, d) = if let Some(map) = map {
             let image = map.discrete(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
             if !image.3.is_all_finite() {
                 return Err(overflow(b.as_ref(), c.as_ref()).into());
             }
             let (a, b, c, d) = image;
-            (Some(map), (a, b, c, Some(d)))
+            (a, b, c, Some(d))
         } else {
-            (None, (a.clone(), b.clone(), c.clone(), d.clone()))
+            (a.clone(), b.clone(), c.clone(), d.clone())
         };
         let Split { mut stable, kept } = match kept {
             None => split(a, b, c, d)?,
             Some(0) => {
-                let (b_k, c_k) = (Mat::zeros(0, b.ncols()), Mat::zeros(c.nrows(), 0));
-                let none = Kept { a: StateMatrix::Diagonal(Vec::new()), b: b_k, c: c_k };
-                Split { stable: LinearSystem::new(a, b, c, d)?, kept: none }
+                let kept = no_states(b.ncols(), c.nrows());
+                Split { stable: LinearSystem::new(a, b, c, d)?, kept }
             }
             Some(kept) => match split_leading(&a, &b, &c, d.as_ref(), kept)? {
                 Some(parts) => parts,
@@ -127,7 +142,7 @@ impl Plant {
             _ => stable,
         };
         let turned = if kept.a.states() == 0 { stored.turned.clone() } else { Vec::new() };
-        Ok(Self { system, kept, time: *time, map, turned, direct: stored.d.clone() })
+        Ok(Self { system, kept, time: *time, map, turned, own_states: None, direct: stored.d.clone() })
     }
 
     /// What a certificate says about it; `None` for a stable system in discrete time.
@@ -147,8 +162,11 @@ impl Plant {
     pub fn analyse(&self, label: &str) -> Result<LayerAnalysis> {
         let mut layer = LayerAnalysis::new(label, self.system.clone(), 1.0)?;
         layer.turned.clone_from(&self.turned);
+        layer.own_states.clone_from(&self.own_states);
         if self.kept.a.states() > 0 {
             layer.image = Some("the part that is kept is split off in floating point");
+        } else if self.own_states.is_some() {
+            layer.image = Some("A is far from normal: its coordinates are changed in floating point");
         } else if self.map.is_some() && self.system.image_of().is_none() {
             layer.image = Some("A was given by moduli and angles of its poles");
         }
@@ -197,12 +215,19 @@ impl Plant {
     /// # Errors
     /// A weight in another time; one that is not stable.
     pub fn weight(&self, stored: &StoredSystem) -> hankel_lti::Result<LinearSystem> {
+        let StoredSystem { a, b, c, d, .. } = stored;
+        let direct = d.as_ref().map(Mat::as_ref);
         let Some(map) = self.map else {
             return match (self.time, stored.time) {
                 (Time::Discrete { step: Some(own) }, Time::Discrete { step: Some(step) }) if own != step => {
                     Err(LtiError::Unsupported(format!("its sampling time dt is {step}, that of the system {own}")))
                 }
-                _ => stored.system(),
+                (_, Time::Continuous) => stored.system(),
+                _ => {
+                    LinearSystem::check(a, b.as_ref(), c.as_ref(), direct)?;
+                    let near = near_normal(a, b.as_ref(), c.as_ref(), direct, None)?;
+                    near.map_or_else(|| stored.system(), |(near, _)| Ok(near))
+                }
             };
         };
         if stored.time != Time::Continuous {
@@ -210,9 +235,11 @@ impl Plant {
                 "the system runs in continuous time, the weight does not: it has no dt = 0".into(),
             ));
         }
-        let StoredSystem { a, b, c, d, .. } = stored;
-        LinearSystem::check(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
-        let (a, b, c, d) = map.discrete(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
+        LinearSystem::check(a, b.as_ref(), c.as_ref(), direct)?;
+        if let Some((near, _)) = near_normal(a, b.as_ref(), c.as_ref(), direct, Some(map))? {
+            return Ok(near);
+        }
+        let (a, b, c, d) = map.discrete(a, b.as_ref(), c.as_ref(), direct)?;
         LinearSystem::new(a, b, c, Some(d)).map_err(|error| match error {
             LtiError::Unstable { .. } => {
                 LtiError::Unsupported("it is not stable: a pole has no negative real part".into())
@@ -326,6 +353,11 @@ impl Plant {
         let largest = hinf_sweep(&FrequencyResponse::new(&difference)?)?.value;
         Ok(if largest == 0.0 { 0.0 } else { largest / size })
     }
+}
+
+/// A part that is kept, without states.
+fn no_states(inputs: usize, outputs: usize) -> Kept {
+    Kept { a: StateMatrix::Diagonal(Vec::new()), b: Mat::zeros(0, inputs), c: Mat::zeros(outputs, 0) }
 }
 
 fn matrices(system: &LinearSystem) -> Matrices {

@@ -174,7 +174,15 @@ fn singular_values<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<Bound<'
 #[pyfunction]
 fn gramians<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<(Square<'py>, Square<'py>)> {
     let system = stored(&system);
-    let (wc, wo) = in_parallel(py, || gramians_of(&without_slow_poles(&system)?.system).map_err(refuse_system))?;
+    let compute = || -> PyResult<_> {
+        let plant = without_slow_poles(&system)?;
+        let (wc, wo) = gramians_of(&plant.system).map_err(refuse_system)?;
+        Ok(match &plant.own_states {
+            Some(own) => (own.controllability(&wc), own.observability(&wo)),
+            None => (wc, wo),
+        })
+    };
+    let (wc, wo) = in_parallel(py, compute)?;
     Ok((to_array(py, wc.as_ref()), to_array(py, wo.as_ref())))
 }
 

@@ -37,11 +37,13 @@ pub fn stored((a, b, c, d, step): &Given<'_>) -> StoredSystem {
 
 /// The system ready to be reduced, which is stable. Decomposes A: not for under the interpreter's lock.
 pub fn plant_of(stored: &StoredSystem) -> PyResult<Plant> {
-    if stored.time != Time::Continuous {
+    let plant = Plant::new(stored);
+    let has_own_states = plant.as_ref().is_ok_and(|plant| plant.own_states.is_some());
+    if stored.time != Time::Continuous && !has_own_states {
         LinearSystem::new(stored.a.clone(), stored.b.clone(), stored.c.clone(), stored.d.clone())
             .map_err(refuse_system)?;
     }
-    let plant = Plant::new(stored).map_err(refuse)?;
+    let plant = plant.map_err(refuse)?;
     match plant.kept.a.states() {
         0 => Ok(plant),
         n => Err(refuse_system(LtiError::Unsupported(format!(

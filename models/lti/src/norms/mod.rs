@@ -17,6 +17,7 @@ pub use h2::{h2_norm, h2_norm_by, h2_norm_in};
 pub use hinf::{HinfNorm, hinf_norm, hinf_norm_in, hinf_sweep};
 pub use proved::{ErrorNorm, Proof, proved_error, without_shared};
 pub use response::FrequencyResponse;
+pub(crate) use stored::stored_gain;
 pub use stored::{hinf_norm_of, hinf_sweep_of, rounding_of_entries};
 
 use super::{LinearSystem, Result};

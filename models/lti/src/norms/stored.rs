@@ -13,7 +13,7 @@ use crate::proof::double::{Double, Matrix, sin_cos};
 use crate::stein::growth;
 use crate::{LinearSystem, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
-use faer::{Mat, c64};
+use faer::{Mat, MatRef, c64};
 use std::f64::consts::PI;
 
 /// Steps of refinement at most; each takes off as many digits as the resolvent leaves.
@@ -250,6 +250,18 @@ impl Stored {
         let gain = complex_spectral_norm(g.as_ref())?;
         Ok(gain.is_finite().then_some(gain))
     }
+}
+
+/// The largest gain of `A, B, C, D`, in continuous time where there is a map, at the frequency of an angle; `None` where there are no digits
+/// left.
+pub(crate) fn stored_gain(
+    (a, b, c, d): (MatRef<'_, f64>, MatRef<'_, f64>, MatRef<'_, f64>, Option<MatRef<'_, f64>>),
+    map: Option<Bilinear>,
+    angle: f64,
+) -> Result<Option<f64>> {
+    let d = d.map(|d| d.to_owned());
+    let part = Part { a: Matrix::of(a), b: b.to_owned(), c: c.to_owned(), d };
+    Stored { parts: vec![part], map, rounding: f64::INFINITY }.gain(angle)
 }
 
 /// The point of the stability boundary at an angle of discrete time, real and imaginary part; `None` for infinity.

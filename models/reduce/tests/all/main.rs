@@ -2,6 +2,7 @@
 
 #[path = "../../../lti/tests/all/common/mod.rs"]
 mod common;
+mod far_from_normal;
 mod golden_plants;
 mod hrm_file;
 mod proof;
