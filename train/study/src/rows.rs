@@ -2,7 +2,7 @@
 
 use crate::{CELL_FILE, Cell, CellId};
 use anyhow::{Context, Result};
-use hankel_trainer::results::{AdapterResult, RunResult, Scores};
+use hankel_trainer::results::{AdapterResult, DataFile, RunResult, Scores};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -148,10 +148,9 @@ fn joined(mut own: RunResult, newer: &RunResult, planned: &[String]) -> RunResul
     own.peak_memory_bytes = own.peak_memory_bytes.max(newer.peak_memory_bytes);
     own.peak_anonymous_bytes = own.peak_anonymous_bytes.max(newer.peak_anonymous_bytes);
     own.peak_device_bytes = own.peak_device_bytes.max(newer.peak_device_bytes);
-    for file in &newer.data {
-        if !own.data.contains(file) {
-            own.data.push(file.clone());
-        }
+    for (own, newer) in [(&mut own.data, &newer.data), (&mut own.model_files, &newer.model_files)] {
+        let more: Vec<DataFile> = newer.iter().filter(|file| !own.contains(file)).cloned().collect();
+        own.extend(more);
     }
     let (here, there) = (&mut own.environment, &newer.environment);
     add_to_list(&mut here.cpu, &there.cpu);

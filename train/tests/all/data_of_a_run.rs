@@ -1,6 +1,8 @@
 //! Data files that change between commands.
 
 use crate::common::Place;
+use hankel_models::DecoderConfig;
+use hankel_models::decoder::{InitType, init_model};
 use std::fs;
 
 const CONFIG: &str = "name = \"t\"\n[task]\nkind = \"bytes\"\npath = \"text\"\nlength = 16\ntrain_sequences = 32\n\
@@ -52,4 +54,39 @@ fn cells_of_a_sweep_have_the_same_data() {
     place.write("text", &text);
     let again = place.run(&sweep);
     assert!(again.stdout.contains("2 of 2 cells done"), "{}{}", again.stdout, again.stderr);
+}
+
+/// Cells on another model of the same place are no repetitions either; those on a model elsewhere are another matter.
+#[test]
+fn cells_of_a_sweep_have_the_same_model() {
+    let (place, _) = place();
+    let sizes = DecoderConfig {
+        vocabulary: 256,
+        d_model: 16,
+        layers: 1,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 8,
+        d_ff: 24,
+        ..DecoderConfig::mistral_7b()
+    };
+    for (seed, name) in ["one", "two"].into_iter().enumerate() {
+        init_model(&sizes, seed as u64, InitType::F32, &place.path(name)).unwrap();
+    }
+    let config = CONFIG
+        .replace("kind = \"tiny_gpt\"\nlayers = 1\nd_model = 16\nheads = 2", "kind = \"mistral\"\nmodel = \"one\"");
+    place.write("grid.toml", format!("{config}[sweep.grid]\n\"backbone.model\" = [\"one\", \"two\"]\nseed = [0, 1]\n"));
+    let cell = |index| place.run(&["sweep", "grid.toml", "--out", "out", "--task-index", index]);
+    for index in ["0", "2"] {
+        let first = cell(index);
+        assert_eq!(first.code, Some(0), "{}", first.stderr);
+    }
+    let weights = place.path("one/model.safetensors");
+    let own = fs::read(&weights).unwrap();
+    fs::copy(place.path("two/model.safetensors"), &weights).unwrap();
+    let other = cell("1");
+    assert_eq!(other.code, Some(1), "{}", other.stderr);
+    assert!(other.stderr.contains("model file model.safetensors is not the file that out/t/"), "{}", other.stderr);
+    fs::write(&weights, own).unwrap();
+    assert_eq!(cell("1").code, Some(0));
 }

@@ -175,6 +175,16 @@ fn a_run_goes_on_with_its_own_model_alone() {
     }
     let resumed = elsewhere.run(&resume);
     assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    // Whoever uses its adapters on another one is told.
+    let eval = || elsewhere.run(&["eval", "run"]);
+    let replaced = "model.safetensors is not the model file model.safetensors that run was trained with";
+    assert!(!eval().stderr.contains("warning"));
+    let mut other = fs::read(elsewhere.path("model/model.safetensors")).unwrap();
+    *other.last_mut().unwrap() ^= 1;
+    elsewhere.write("model/model.safetensors", other);
+    assert!(eval().stderr.contains(replaced), "{}", eval().stderr);
+    fs::remove_file(elsewhere.path("run/result.json")).unwrap();
+    assert!(eval().stderr.contains(replaced), "{}", eval().stderr);
 }
 
 /// What lies in files between the stages is not rounded.

@@ -287,6 +287,9 @@ pub struct RunResult {
     pub environment: Environment,
     /// Data files with their hashes.
     pub data: Vec<DataFile>,
+    /// Files of the model, its tokenizers and adapters, called by what they are, each with the SHA-256 of 64 samples.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub model_files: Vec<DataFile>,
     /// Seconds of wall time, resumed parts included.
     pub wall_time_seconds: f64,
     /// Largest resident set of the process in bytes, where the system reports it.

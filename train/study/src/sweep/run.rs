@@ -249,22 +249,33 @@ fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, stat
     }
     let pretrained = sharing(cells, cell).find_map(pretrained_in);
     let prepared = Prepared::within_memory(config, 1, force)?.with_pretrained(pretrained);
-    check_data(cells, cell, &prepared.data_files())?;
+    let others = || cells.iter().filter(|other| other.path() != cell.path());
+    check_files(others(), &prepared.data_files(), |result| &result.data)?;
+    let has_same_model = |other: &&CellDirectory| match &other.config {
+        Ok(other) => other.backbone.path() == config.backbone.path(),
+        Err(_) => false,
+    };
+    let of_backbone = prepared.backbone_files();
+    check_files(others().filter(has_same_model), &of_backbone, |result| &result.model_files)?;
     let directory = cell.directory(state)?;
     let resume = directory.config().is_file();
     fit(config, prepared, directory, resume, &Group::alone()).map(|_| ())
 }
 
-/// Fails where a data file is not the one that a cell which is done was run with: they would be compared, or taken for repetitions.
-fn check_data(cells: &[CellDirectory], cell: &CellDirectory, data: &[DataFile]) -> Result<()> {
-    for other in cells.iter().filter(|other| other.path() != cell.path()) {
+/// Fails where a file is not the one that a cell which is done was run with: they would be compared, or taken for repetitions.
+fn check_files<'a>(
+    others: impl Iterator<Item = &'a CellDirectory>,
+    files: &[DataFile],
+    of: impl Fn(&RunResult) -> &[DataFile],
+) -> Result<()> {
+    for other in others {
         let Ok(text) = hankel_io::input::read_to_string(&other.path().join("result.json")) else { continue };
         let Ok(result) = serde_json::from_str::<RunResult>(&text) else { continue };
         let mut known = 0;
-        for is in data {
-            let Some(was) = result.data.iter().find(|was| was.path == is.path) else { continue };
+        for is in files {
+            let Some(was) = of(&result).iter().find(|was| was.path == is.path) else { continue };
             known += 1;
-            if was.sha256 != is.sha256 {
+            if (was.bytes, &was.sha256) != (is.bytes, &is.sha256) {
                 bail!(
                     "{} is not the file that {} was run with: put that file back, or begin the sweep anew with another --out",
                     is.path,
@@ -272,7 +283,7 @@ fn check_data(cells: &[CellDirectory], cell: &CellDirectory, data: &[DataFile]) 
                 );
             }
         }
-        if known == data.len() {
+        if known == files.len() {
             break;
         }
     }

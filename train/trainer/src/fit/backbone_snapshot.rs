@@ -1,6 +1,7 @@
 //! The backbone without adapters, and the parameter values that every stage starts from.
 
 use super::model::Model;
+use super::replaced::warn_of_replaced;
 use super::transformer::Transformer;
 use crate::config::{BackboneConfig, Config, NO_DOUBLES, Precision, model_directory};
 use crate::parallel::of_this_process;
@@ -99,7 +100,11 @@ impl BackboneSnapshot {
             "{} has no backbone yet, since its pretraining has not ended: continue it with `train fit --resume`",
             run.display()
         );
-        if own.is_dir() { Self::from_directory(config, &own) } else { Self::new(config) }
+        if own.is_dir() {
+            return Self::from_directory(config, &own);
+        }
+        warn_of_replaced(config, run);
+        Self::new(config)
     }
 
     /// The model in a GGUF file, or in a directory of its own, of whatever kind its `config.json` says; `quantize` as in

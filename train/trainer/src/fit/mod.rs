@@ -22,6 +22,7 @@ mod probe;
 mod record;
 mod record_gradients;
 mod record_inputs;
+mod replaced;
 mod resumed;
 mod rows;
 mod run;

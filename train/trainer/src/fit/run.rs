@@ -17,7 +17,7 @@ use crate::parallel::Group;
 use crate::results::{DataFile, PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
 use crate::run::checkpoint::{self, RunState};
-use crate::run::model_files::{model_files, sampled};
+use crate::run::model_files::{MODEL, model_files, sampled};
 use crate::tasks::{Task, TaskConfig};
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{Device, with_precision};
@@ -45,6 +45,8 @@ pub struct Prepared {
     forgetting: Option<Box<dyn Task>>,
     snapshot: BackboneSnapshot,
     pretrained: Option<Pretrained>,
+    /// Files of the model, its tokenizers and the adapters that are gone on with.
+    model_files: Vec<DataFile>,
     /// Seconds that the backbone took.
     seconds: f64,
     /// Bytes of main memory that the largest stage takes, by estimate.
@@ -56,6 +58,11 @@ impl Prepared {
     pub fn data_files(&self) -> Vec<DataFile> {
         let others = self.pretrain_task.iter().chain(&self.forgetting).flat_map(|task| task.data_files());
         self.task.data_files().into_iter().chain(others).collect()
+    }
+
+    /// The files that the backbone was loaded from, each with the SHA-256 of samples.
+    pub fn backbone_files(&self) -> Vec<DataFile> {
+        self.model_files.iter().filter(|file| file.path.starts_with(MODEL)).cloned().collect()
     }
 
     /// Reads data and weights and tries every adapter on, for `processes` of the run on this machine.
@@ -97,7 +104,9 @@ impl Prepared {
             can_be_truncated(adapter, &model.adapters, config.training_of(adapter), sequences)?;
         }
         snapshot.reset()?;
-        Ok(Prepared { task, pretrain_task, forgetting, snapshot, pretrained: None, seconds, memory })
+        let files = model_files(config)?;
+        let model_files = files.iter().map(|(what, path)| sampled(what, path)).collect::<Result<_>>()?;
+        Ok(Prepared { task, pretrain_task, forgetting, snapshot, pretrained: None, model_files, seconds, memory })
     }
 
     /// This, with the backbone that another run has pretrained in the same way ([`Config::pretrains_as`]) in place of a pretraining that
@@ -213,8 +222,7 @@ fn stages(
 ) -> Result<Outcome> {
     let begun = Instant::now();
     let data = prepared.data_files();
-    let Prepared { task, pretrain_task, forgetting, mut snapshot, pretrained, seconds, .. } = prepared;
-    let of_models = model_files(config)?.iter().map(|(what, path)| sampled(what, path)).collect::<Result<_>>()?;
+    let Prepared { task, pretrain_task, forgetting, mut snapshot, pretrained, model_files, seconds, .. } = prepared;
     // Nothing of a run is changed before it is known that it goes on.
     let mut state = RunState::default();
     if resume {
@@ -223,13 +231,13 @@ fn stages(
             return Ok(Outcome { directory, result });
         }
         state = state_of(&directory)?;
-        go_on_with(&mut state, data, of_models)?;
+        go_on_with(&mut state, data, model_files)?;
         let stages = usize::from(config.pretrain.is_some()) + config.adapter.len();
         if let Some(result) = finished.filter(|_| state.stage >= stages) {
             return Ok(Outcome { directory, result });
         }
     } else {
-        (state.data, state.model_files) = (data, of_models);
+        (state.data, state.model_files) = (data, model_files);
     }
     let mut session = Session::open(config, group, directory, (state, resume), snapshot.device(), begun)?;
     let mut saved = session.tensors_of_checkpoint()?;

@@ -422,6 +422,7 @@ impl<'a> Session<'a> {
                 ..environment(&self.device.to_string(), &precision)
             },
             data: self.state.data.clone(),
+            model_files: self.state.model_files.clone(),
             wall_time_seconds: self.seconds(),
             peak_memory_bytes: self.state.peak_memory_bytes,
             peak_anonymous_bytes: self.state.peak_anonymous_bytes,

@@ -144,6 +144,7 @@ pub(crate) fn result(name: &str) -> RunResult {
             precision: "f32".into(),
         },
         data: vec![DataFile { path: "enwik8.gz".into(), bytes: 36_445_475, sha256: "0123456789abcdef".repeat(4) }],
+        model_files: Vec::new(),
         wall_time_seconds: 197.4,
         peak_memory_bytes: Some(412 << 20),
         peak_anonymous_bytes: Some(390 << 20),

@@ -14,18 +14,31 @@ const OF_A_MODEL: [&str; 7] = ["json", "safetensors", "gguf", "model", "txt", "t
 const PIECES: u64 = 64;
 const PIECE: u64 = 64 << 10;
 
-/// What each file is, and where.
+/// What a file of the backbone is.
+pub(crate) const MODEL: &str = "model file";
+
+/// What each file is, and where, of the model, its tokenizers and the adapters that are gone on with.
 ///
 /// # Errors
 /// A directory that cannot be read.
 pub(crate) fn model_files(config: &Config) -> Result<Vec<(String, PathBuf)>> {
+    let mut found = backbone_files(config)?;
+    for adapter in &config.adapter {
+        if let Some(path) = &adapter.path {
+            found.extend(named(&format!("file of adapter `{}`,", adapter.name), path)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The same without adapters.
+///
+/// # Errors
+/// A directory that cannot be read.
+pub(crate) fn backbone_files(config: &Config) -> Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
-    let mut folder = |what: &str, path: &Path| -> Result<()> {
-        found.extend(named(what, path)?);
-        Ok(())
-    };
     if let Some(path) = config.backbone.path() {
-        folder("model file", &model_directory(path))?;
+        found.extend(named(MODEL, &model_directory(path))?);
     }
     let pretraining = config.pretrain.as_ref().and_then(|pretrain| pretrain.task.as_ref());
     for tokenizer in [Some(&config.task), pretraining, config.forgetting.as_ref()]
@@ -33,12 +46,7 @@ pub(crate) fn model_files(config: &Config) -> Result<Vec<(String, PathBuf)>> {
         .flatten()
         .filter_map(|task| task.tokenizer())
     {
-        folder("tokenizer file", tokenizer)?;
-    }
-    for adapter in &config.adapter {
-        if let Some(path) = &adapter.path {
-            folder(&format!("file of adapter `{}`,", adapter.name), path)?;
-        }
+        found.extend(named("tokenizer file", tokenizer)?);
     }
     Ok(found)
 }
