@@ -178,9 +178,9 @@ fn answer_all(
     }
     problems.warn();
     if cut > 0 {
-        tell!(
-            "note: {cut} of {answered} prompts were too long and were cut (in the middle, unless `task.truncation` says otherwise)"
-        );
+        let is_run = args.model.join("config.toml").is_file();
+        let otherwise = if is_run { ", unless `task.truncation` says otherwise" } else { "" };
+        tell!("note: {cut} of {answered} prompts were too long and were cut (in the middle{otherwise})");
     }
     output.finish()?;
     let written = args.output.display();

@@ -127,17 +127,18 @@ pub fn run(args: &Args) -> Result<()> {
             }
             Err(error) => {
                 tell!("error: {error:#}");
+                failed += 1;
                 // Whatever of the backbone was put back meanwhile.
                 model = partner.with(&adapter)?;
             }
         }
     }
     // Who types has seen it.
-    ensure!(failed == 0 || matches!(input, Input::Typed(_)), "not answered: {}", counted(failed, "line"));
+    ensure!(failed == 0 || matches!(input, Input::Typed(_)), "{} failed, as told above", counted(failed, "line"));
     Ok(())
 }
 
-/// Reads lines and answers until another adapter is asked for, or the end. Counts the answers that `failed`.
+/// Reads lines and answers until another adapter is asked for, or the end. Counts the lines that `failed`.
 fn talk(
     args: &Args,
     sampling: Sampling,
@@ -175,7 +176,10 @@ fn talk(
                 }
                 None => tell!("nothing has been said yet"),
             },
-            (word, _) if word.starts_with('/') => tell!("there is no command {word}: /help lists them"),
+            (word, _) if word.starts_with('/') => {
+                tell!("there is no command {word}: /help lists them");
+                *failed += 1;
+            }
             _ => *failed += usize::from(!exchange(args, sampling, partner, model, conversation, &mut generator, line)),
         }
     }

@@ -74,7 +74,7 @@ fn only_the_adapter_remembers_earlier_turns() {
     assert_eq!(last("hrm", "hello\nthe in\n/again\n"), last("hrm", hello).repeat(2));
     let wrong = talk(&place, &["chat", &model, "--max-tokens", "2", "--turn-start", "nobody"], "one\ntwo\n");
     assert!(wrong.stderr.contains("no turn begins here"), "{}", wrong.stderr);
-    assert!(wrong.code == Some(2) && wrong.stderr.contains("not answered: 1 line"), "{}", wrong.stderr);
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("1 line failed"), "{}", wrong.stderr);
     place.run(&["chat", &model, "--turn-start", ""]).refused(&["--turn-start \"\" has no tokens"]);
 }
 
@@ -87,8 +87,9 @@ fn commands_that_mean_nothing_are_told() {
         &[&["chat", &model], &short[..]].concat(),
         "/again\n/nonsense\n/adapter\n/adapter nowhere\n/help\n\nhi\n",
     );
-    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert_eq!(done.code, Some(2), "{}", done.stderr);
     for part in [
+        "2 lines failed",
         "nothing has been said",
         "no command /nonsense",
         "/adapter NAME: none",

@@ -283,6 +283,10 @@ fn lines_that_cannot_be_used_are_named_and_the_others_used() {
     for part in ["training: 2 examples", "validation: 1 example "] {
         assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
     }
+    // Settings of conversations have no effect where there are none.
+    let set = "task.roles.user=\"{content}\"";
+    let told = place.run(&["fit", "config.toml", "--dry-run", "--set", set]).stderr;
+    assert!(told.contains("`task.roles` has no effect"), "{told}");
 }
 
 #[test]

@@ -24,13 +24,21 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// Documents by address, an identity that lives as long as the document, which is kept beside it; and whether they begin a text.
 type Cache = HashMap<(usize, bool), (Arc<Document>, Arc<OnceLock<Vec<u32>>>)>;
 
+/// What limits the tokens of an example, for messages.
+#[derive(Debug, Clone, Copy)]
+pub struct Names {
+    /// What says how long a sequence may be.
+    pub length: &'static str,
+    /// What says how long a generated answer may be.
+    pub new_tokens: &'static str,
+}
+
 /// The rules by which examples become tokens.
 pub struct Layout {
     tokenizer: Tokenizer,
     length: usize,
     truncation: Truncation,
-    /// What says how long a generated answer may be, for messages.
-    new_tokens: &'static str,
+    names: Names,
     documents: Mutex<Cache>,
 }
 
@@ -49,13 +57,13 @@ impl Layout {
     /// Rules for sequences of at most `length` tokens. A generated answer has room in them, too: what is read does not
     /// depend on whether the answer is learned or generated.
     pub fn new(tokenizer: Tokenizer, length: usize, truncation: Truncation) -> Self {
-        let new_tokens = "task.max_new_tokens";
-        Layout { tokenizer, length, truncation, new_tokens, documents: Mutex::default() }
+        let names = Names { length: "`task.length`", new_tokens: "`task.max_new_tokens`" };
+        Layout { tokenizer, length, truncation, names, documents: Mutex::default() }
     }
 
-    /// The same rules, where `option` says how long a generated answer may be.
-    pub fn asked_by(self, option: &'static str) -> Self {
-        Layout { new_tokens: option, ..self }
+    /// The same rules under other names.
+    pub fn called(self, names: Names) -> Self {
+        Layout { names, ..self }
     }
 
     /// The tokenizer.
@@ -134,17 +142,16 @@ impl Layout {
         if fixed + reserve + document <= self.length {
             return None;
         }
-        let (length, new, asked) = (self.length, example.new_tokens, self.new_tokens);
+        let (length, new) = (self.length, example.new_tokens);
+        let Names { length: most, new_tokens: asked } = self.names;
         Some(if answers + document + 1 > length {
-            format!("its answer takes {answers} tokens, more than `task.length` = {length} leaves")
+            format!("its answer takes {answers} tokens, more than {most} = {length} leaves")
         } else if fixed + answers + document > length {
             let is_whole = example.question.messages.is_empty() && !example.pieces.contains(&Piece::Document);
             let advice = if is_whole { "; a field that may be cut is named as `task.document`" } else { "" };
-            format!("question and answer take {fixed} + {answers} tokens, more than `task.length` = {length}{advice}")
+            format!("question and answer take {fixed} + {answers} tokens, more than {most} = {length}{advice}")
         } else {
-            format!(
-                "its question takes {fixed} tokens, which leaves no room for `{asked}` = {new} of `task.length` = {length}"
-            )
+            format!("its question takes {fixed} tokens, which leaves no room for {asked} = {new} of {most} = {length}")
         })
     }
 

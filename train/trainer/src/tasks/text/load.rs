@@ -48,6 +48,12 @@ pub(super) fn load(
         let validation = part("task.validation_path", config.validation_path.as_ref())?;
         (train, validation, part("task.test_path", config.test_path.as_ref())?)
     };
+    let given = [("roles", config.roles.is_some()), ("chat_template_kwargs", config.chat_template_kwargs.is_some())];
+    if let Some((key, _)) = given.into_iter().find(|(_, is_given)| *is_given)
+        && train.iter().all(|example| example.question.messages.is_empty())
+    {
+        tell!("note: `task.{key}` has no effect: no example of `task.path` is a conversation");
+    }
     let seed = config.data_seed.unwrap_or(0);
     let mut parts = split::divide(train, validation, test, (config.format, config.validation_share, seed))
         .map_err(|problem| TaskError::Unusable(format!("`task.path`: {problem}")))?;

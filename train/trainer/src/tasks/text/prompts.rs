@@ -4,7 +4,7 @@ use super::config::{DEFAULT_NEW_TOKENS, TextConfig};
 use super::document::Example;
 use super::format::TextFormat;
 use super::formats::{CONVERSATIONS, is_answer, is_blank, is_nothing, joined, record, with_chosen};
-use super::layout::Layout;
+use super::layout::{Layout, Names};
 use super::lines::Problems;
 use super::records::each_record;
 use super::render::Renderer;
@@ -22,7 +22,9 @@ use std::path::{Path, PathBuf};
 pub(super) const UNKNOWN: &str = "-";
 
 /// What says how long answers may be, unless a run does.
-const OPTION: &str = "--max-tokens";
+const OPTION: &str = "`--max-tokens`";
+/// What says how long a sequence of a run may be.
+const LENGTH: &str = "`task.length`";
 
 /// Tokens of an answer, at most, where nothing says it: of short sequences most is left to the prompt, as in training.
 fn usual_new_tokens(length: usize) -> usize {
@@ -96,13 +98,18 @@ impl Prompts {
             return Err(TaskError::Unusable(problem));
         };
         match (new_tokens, task.max_new_tokens) {
-            (None, Some(of_run)) => Self::of_task(task, of_run, "task.max_new_tokens"),
-            (given, _) => Self::of_task(task, given.unwrap_or_else(|| usual_new_tokens(task.length)), OPTION),
+            (None, Some(of_run)) => {
+                Self::of_task(task, of_run, Names { length: LENGTH, new_tokens: "`task.max_new_tokens`" })
+            }
+            (given, _) => {
+                let new_tokens = given.unwrap_or_else(|| usual_new_tokens(task.length));
+                Self::of_task(task, new_tokens, Names { length: LENGTH, new_tokens: OPTION })
+            }
         }
     }
 
-    /// Those of a configuration, for answers of at most `new_tokens`, as `asked` says.
-    fn of_task(config: &TextConfig, new_tokens: usize, asked: &'static str) -> Result<Self, TaskError> {
+    /// Those of a configuration, for answers of at most `new_tokens`.
+    fn of_task(config: &TextConfig, new_tokens: usize, names: Names) -> Result<Self, TaskError> {
         if !config.format.is_own() {
             let name = config.format.name();
             let problem = format!(
@@ -127,7 +134,7 @@ impl Prompts {
         let unusable = |error: &dyn std::fmt::Display| TaskError::Unusable(format!("`task` {error}"));
         let answer = config.answer.as_deref().unwrap_or(TextFormat::Jsonl.answer());
         let answer = Template::parse(answer, None).map_err(|error| unusable(&error))?;
-        let layout = Layout::new(tokenizer, config.length, config.truncation).asked_by(asked);
+        let layout = Layout::new(tokenizer, config.length, config.truncation).called(names);
         let turn_start = turns::start(&config, layout.tokenizer())?;
         Ok(Prompts {
             renderer: Renderer::new(&config, layout.tokenizer()).map_err(|error| unusable(&error))?,
@@ -157,7 +164,8 @@ impl Prompts {
         config.path = Paths(Vec::new());
         config.set_kind(TextFormat::Jsonl.name());
         config.resolve(0).map_err(|(key, problem)| TaskError::Unusable(format!("`{key}` {problem}")))?;
-        Self::of_task(&config, new_tokens.unwrap_or_else(|| usual_new_tokens(length)), OPTION)
+        let new_tokens = new_tokens.unwrap_or_else(|| usual_new_tokens(length));
+        Self::of_task(&config, new_tokens, Names { length: "the model's length", new_tokens: OPTION })
     }
 
     /// Tokens of an answer, at most.

@@ -74,6 +74,11 @@ fn table(
         |error: csv::Error| TaskError::Unreadable { key, path: path.to_owned(), reason: error.to_string() };
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).from_reader(content);
     let header = reader.headers().map_err(unreadable)?.clone();
+    let names: Vec<&str> = header.iter().map(str::trim).collect();
+    if let Some(twice) = (1..names.len()).find(|&i| !names[i].is_empty() && names[..i].contains(&names[i])) {
+        let reason = format!("two of its columns are called `{}`: which is meant cannot be told", names[twice]);
+        return Err(TaskError::Unreadable { key, path: path.to_owned(), reason });
+    }
     let open = open_quote(content, separator);
     let mut rows = reader.records().peekable();
     while let Some(row) = rows.next() {
@@ -178,5 +183,12 @@ mod tests {
         ] {
             assert_eq!(read(name, content.as_bytes()).1[0], problem);
         }
+        // Columns without a name, as spreadsheets leave them, are nothing.
+        assert_eq!(read("f.csv", b"a,,\nx,1,2\n").0, ["x"]);
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("f.csv");
+        std::fs::write(&path, "a,b, a\n1,2,3\n").unwrap();
+        let twice = each_record("task.path", &path, &mut Problems::default(), |_, _| Ok(())).unwrap_err().to_string();
+        assert!(twice.contains("two of its columns are called `a`"), "{twice}");
     }
 }

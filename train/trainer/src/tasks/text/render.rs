@@ -87,7 +87,7 @@ impl Renderer {
         let there = among(given.map(|(name, _)| name.as_str()));
         let missing = |key: &'static str| {
             let there = &there;
-            move |name: String| format!("has no `{name}`, which `task.{key}` names{there}")
+            move |name: String| format!("has no text or number `{name}`, which `task.{key}` names{there}")
         };
         // A field of its name that the template does not name tells nothing of which examples are the same.
         let is_document = |part: &Part| matches!(part, Part::Field(name) if *name == self.document);

@@ -426,12 +426,21 @@ fn bad_input_is_named() {
         ("\n \n", &[], &["own.jsonl can be used: it holds no example"]),
         ("", &[], &["`task.path`: ", "own.jsonl is empty"]),
         ("{\"prompt\": \" \", \"completion\": \"x\"}", &[], &["own.jsonl:1: (own/1) its `prompt` is missing or empty"]),
-        ("{\"prompt\": \"x\"}", &[], &["own.jsonl:1: (own/1) has no `completion`, which `task.answer` names"]),
+        (
+            "{\"prompt\": \"x\"}",
+            &[],
+            &["own.jsonl:1: (own/1) has no text or number `completion`, which `task.answer` names"],
+        ),
+        (
+            "{\"prompt\": \"x\", \"completion\": [1]}",
+            &[],
+            &["own.jsonl:1: (own/1) has no text or number `completion`, which `task.answer` names; there are `prompt`"],
+        ),
         ("{\"prompt\": \"x\", \"completion\": \" \"}", &[], &["own.jsonl:1: (own/1) its answer is empty"]),
         (
             good,
             &["task.prompt=\"{prompt} {topic}\""],
-            &["own.jsonl:1: (own/1) has no `topic`, which `task.prompt` names"],
+            &["own.jsonl:1: (own/1) has no text or number `topic`, which `task.prompt` names"],
         ),
         (good, &["task.prompt=\"{prompt} {prompt}\""], &["`task.prompt` names {prompt} twice"]),
         (good, &["task.validation_path=nowhere"], &["`task.validation_path`: cannot read nowhere"]),
