@@ -358,7 +358,7 @@ fn in_states_of(subject: &Subject, mut recorded: BTreeMap<String, RecordedStates
                     states[(i, state)] = -states[(i, state)];
                 }
             }
-            if let Some(own) = plant.own_states.as_ref().filter(|_| columns == plant.system.states()) {
+            if let Some(own) = plant.system.stored().filter(|_| columns == plant.system.states()) {
                 *states = own.states(states.as_ref());
             }
         }

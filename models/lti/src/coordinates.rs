@@ -21,9 +21,9 @@ use super::{LinearSystem, Result, StateMatrix};
 use faer::{Mat, MatRef, Scale};
 use std::f64::consts::PI;
 
-/// Systems whose powers grow by less keep enough digits as they are, and proofs about the stored numbers, of which there are none beyond
-/// 3e4 to 1e5 in either time. The image by a map then has Hankel singular values that are off by 1e-6 of the largest at most.
-const FAR: f64 = 5e4;
+/// Systems whose powers grow by less are measured as they are: the image of one in continuous time, made in doubles, has Hankel singular
+/// values that are off by 1e-9 of the largest at most.
+const FAR: f64 = 1e3;
 /// Growth of powers of `s A`.
 const TAME: f64 = 1e6;
 /// Growth of powers of what is near a normal matrix.
@@ -39,16 +39,29 @@ const SAME: f64 = 1e-9;
 /// Poles at whose angles gains are compared.
 const COMPARED: usize = 8;
 
-/// States z of a system for states `x = T z` of another realisation of it.
+/// What a system is as it is stored, in states `x = T z` for its own z. Proofs are about these matrices.
 #[derive(Debug, Clone)]
-pub struct Coordinates {
+pub struct AsStored {
+    /// State matrix, [d, d], in continuous time where the system has a map ([`LinearSystem::map`]).
+    pub a: Mat<f64>,
+    /// Input matrix, [d, m].
+    pub b: Mat<f64>,
+    /// Output matrix, [p, d].
+    pub c: Mat<f64>,
+    /// Direct term, [p, m], if there is one.
+    pub d: Option<Mat<f64>>,
     /// T, [d, d].
     t: Mat<f64>,
     /// Its inverse.
     inverse: Mat<f64>,
 }
 
-impl Coordinates {
+impl AsStored {
+    /// T, [d, d].
+    pub fn t(&self) -> MatRef<'_, f64> {
+        self.t.as_ref()
+    }
+
     /// The controllability Gramian of x, [d, d], from that of z.
     pub fn controllability(&self, of_z: &Mat<f64>) -> Mat<f64> {
         product(product(self.t.as_ref(), of_z.as_ref()).as_ref(), self.t.transpose())
@@ -65,8 +78,9 @@ impl Coordinates {
     }
 }
 
-/// The stable system `A, B, C, D`, or its image by `map`, in coordinates in which A is near a normal matrix; `None` where it is so as it is or
-/// is diagonal or modal, and where there are no such coordinates, as of a system that is not stable.
+/// The stable system `A, B, C, D`, or its image by `map`, in coordinates in which A is near a normal matrix, which knows how it is stored
+/// ([`LinearSystem::stored`]); `None` where it is so as it is or is diagonal or modal, and where there are no such coordinates, as of a system
+/// that is not stable.
 ///
 /// Shapes and entries must have been checked ([`LinearSystem::check`]).
 ///
@@ -78,7 +92,7 @@ pub fn near_normal(
     c: MatRef<'_, f64>,
     d: Option<MatRef<'_, f64>>,
     map: Option<Bilinear>,
-) -> Result<Option<(LinearSystem, Coordinates)>> {
+) -> Result<Option<LinearSystem>> {
     let StateMatrix::Dense(dense) = a else { return Ok(None) };
     if dense.nrows() > MOST_STATES || dense.nrows() == 0 {
         return Ok(None);
@@ -96,7 +110,14 @@ pub fn near_normal(
     }
     let Some(Realization { a: near, b: inputs, c: outputs, t }) = realization.near_normal() else { return Ok(None) };
     let inverse = t.solve(&Matrix::identity(t.rows()));
-    let coordinates = Coordinates { t: t.rounded(), inverse: inverse.rounded() };
+    let stored = AsStored {
+        a: dense.clone(),
+        b: b.to_owned(),
+        c: c.to_owned(),
+        d: d.map(|d| d.to_owned()),
+        t: t.rounded(),
+        inverse: inverse.rounded(),
+    };
     let near = StateMatrix::Dense(near.rounded());
     let Ok(system) = LinearSystem::new(near, inputs.rounded(), outputs.rounded(), direct) else { return Ok(None) };
     let response = FrequencyResponse::new(&system)?;
@@ -107,7 +128,8 @@ pub fn near_normal(
         largest = largest.max(gain);
         apart = apart.max((response.gain(angle)? - gain).abs());
     }
-    Ok((apart <= SAME * largest).then_some((system, coordinates)))
+    let system = map.map_or(system.clone(), |map| system.with_map(map));
+    Ok((apart <= SAME * largest).then(|| system.with_stored(stored)))
 }
 
 /// Matrices A, B, C in twice the precision, and T.
@@ -248,7 +270,8 @@ mod tests {
     fn companion_matrices_of_near_poles_have_the_values_of_their_modes() {
         let poles: Vec<f64> = (24..32).map(|k| f64::from(k) / 32.0).collect();
         let (a, b, c) = companion(&poles);
-        let (system, coordinates) = near_normal(&a, b.as_ref(), c.as_ref(), None, None).unwrap().unwrap();
+        let system = near_normal(&a, b.as_ref(), c.as_ref(), None, None).unwrap().unwrap();
+        let coordinates = system.stored().unwrap();
         assert!(growth(system.a().to_dense().as_ref()) <= NEAR);
         let residue = |i: usize| {
             let apart: f64 = (0..8).filter(|&j| j != i).map(|j| poles[i] - poles[j]).product();
@@ -290,7 +313,7 @@ mod tests {
         let b = Mat::from_fn(2, 1, |i, _| [1.0 + k, k * k + k + 1.0][i]);
         let c = Mat::from_fn(1, 2, |_, j| [k * k - k + 1.0, 1.0 - k][j]);
         let map = Bilinear { rate: 1.5 };
-        let (system, _) = near_normal(&a, b.as_ref(), c.as_ref(), None, Some(map)).unwrap().unwrap();
+        let system = near_normal(&a, b.as_ref(), c.as_ref(), None, Some(map)).unwrap().unwrap();
         let response = FrequencyResponse::new(&system).unwrap();
         for omega in [0.0, 0.5, 2.0, 100.0_f64] {
             let terms = [1.0, 2.0].map(|pole| c64::new(pole, omega).inv());

@@ -3,6 +3,7 @@
 mod units;
 
 use super::continuous::{Bilinear, Original};
+use super::coordinates::AsStored;
 use super::eigen::Eigen;
 use super::linalg::{above, beside, block_diagonal, eigenvalues, product, times_power_of_two};
 use super::poles::{Pole, sin_cos};
@@ -235,6 +236,8 @@ pub struct LinearSystem {
     map: Option<Bilinear>,
     /// The matrices of that as they are stored, where they are known.
     image_of: Option<Arc<Original>>,
+    /// The matrices as they are stored, in other states.
+    stored: Option<Arc<AsStored>>,
     /// Eigenvalues of the diagonal blocks of a dense A; none for the other forms, which tell them.
     blocks: Vec<Arc<Eigen>>,
 }
@@ -315,7 +318,7 @@ impl LinearSystem {
             StateMatrix::Dense(a) => vec![Arc::new(Eigen::dense(a.as_ref())?)],
             _ => Vec::new(),
         };
-        Ok(Self { a, b, c, d, written: None, map: None, image_of: None, blocks })
+        Ok(Self { a, b, c, d, written: None, map: None, image_of: None, stored: None, blocks })
     }
 
     /// The same system, whose modal A was read from this matrix: moduli and angles of its pairs have the rounding of that change. Proofs
@@ -352,6 +355,17 @@ impl LinearSystem {
     pub fn with_image_of(self, matrices: Original) -> Result<Self> {
         check_shape("A in continuous time", matrices.a.as_ref(), (self.states(), self.states()))?;
         Ok(Self { image_of: Some(Arc::new(matrices)), ..self })
+    }
+
+    /// The same system, or the image of it by the map, which is stored as these matrices in other states.
+    #[must_use]
+    pub(crate) fn with_stored(self, stored: AsStored) -> Self {
+        Self { stored: Some(Arc::new(stored)), ..self }
+    }
+
+    /// The matrices that are stored, where its states are others than theirs ([`near_normal`](crate::coordinates::near_normal)).
+    pub fn stored(&self) -> Option<&AsStored> {
+        self.stored.as_deref()
     }
 
     /// The matrices in continuous time that it is known to be the image of.
@@ -444,6 +458,7 @@ impl LinearSystem {
             c: Laid::Columns(self.c() * scale),
             d: self.d.as_ref().map(|d| d * scale),
             image_of: None,
+            stored: None,
             ..self.clone()
         }
     }
@@ -455,7 +470,7 @@ impl LinearSystem {
 
     /// The system with another C, and without a direct term.
     pub(super) fn with_outputs_only(&self, c: Mat<f64>) -> Self {
-        Self { c: Laid::Columns(c), d: None, map: None, image_of: None, ..self.clone() }
+        Self { c: Laid::Columns(c), d: None, map: None, image_of: None, stored: None, ..self.clone() }
     }
 
     /// The system with transfer function `G - other`, d + r states.
@@ -478,7 +493,17 @@ impl LinearSystem {
             _ => Vec::new(),
         };
         let (b, c) = (above(self.b(), other.b()), beside(self.c(), minus(other.c()).as_ref()));
-        Ok(Self { a, blocks, written: None, map: None, image_of: None, b: Laid::Columns(b), c: Laid::Columns(c), d })
+        Ok(Self {
+            a,
+            blocks,
+            written: None,
+            map: None,
+            image_of: None,
+            stored: None,
+            b: Laid::Columns(b),
+            c: Laid::Columns(c),
+            d,
+        })
     }
 
     /// The system `self` driven by the output of `first`: its transfer function is the product of both, its states are those of
@@ -532,6 +557,7 @@ impl LinearSystem {
             written: self.written.clone(),
             map: self.map,
             image_of: None,
+            stored: None,
             blocks: self.blocks.clone(),
         }
     }

@@ -6,7 +6,6 @@ use super::weighting::Weighting;
 use faer::{Mat, MatRef};
 use hankel_files::{HrmAdapterFile, HrmLayerFile, Sensitivities};
 use hankel_lti::continuous::{Bilinear, Continuous};
-use hankel_lti::coordinates::Coordinates;
 use hankel_lti::order::{allocate_budget, allocate_total_bound};
 use hankel_lti::{Bound, GramianFactors, HankelSpectrum, LinearSystem, LtiError, OrderRule};
 use rayon::prelude::*;
@@ -22,8 +21,6 @@ pub struct LayerAnalysis {
     pub gate: f64,
     /// States whose sign is not the one of the file.
     pub turned: Vec<usize>,
-    /// The states of `system`, where they are not those of the file.
-    pub own_states: Option<Coordinates>,
     /// Gramian factors (analytic).
     pub factors: GramianFactors,
     /// Hankel singular values (of the ungated system, from the analytic Gramians).
@@ -87,7 +84,6 @@ impl LayerAnalysis {
             system,
             gate,
             turned: Vec::new(),
-            own_states: None,
             factors,
             spectrum,
             weighting: None,
@@ -103,7 +99,7 @@ impl LayerAnalysis {
             Mat::from_fn(gramian.nrows(), gramian.ncols(), |i, j| factor * sign(i) * sign(j) * gramian[(i, j)])
         };
         let (mut wc, mut wo) = (self.factors.controllability(), self.factors.observability());
-        if let Some(own) = &self.own_states {
+        if let Some(own) = self.system.stored() {
             (wc, wo) = (own.controllability(&wc), own.observability(&wo));
         }
         [of(&wc, 1.0), of(&wo, self.gate * self.gate)]

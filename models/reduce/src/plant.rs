@@ -8,7 +8,7 @@ use super::options::{Gramians, ReduceError, Result};
 use faer::{Mat, MatRef, Scale};
 use hankel_files::system_file::{StoredSystem, Time};
 use hankel_lti::continuous::{Bilinear, Continuous, Matrices, Original};
-use hankel_lti::coordinates::{Coordinates, near_normal};
+use hankel_lti::coordinates::{AsStored, near_normal};
 use hankel_lti::norms::{FrequencyResponse, hinf_sweep};
 use hankel_lti::split::{Kept, Split, split, split_leading};
 use hankel_lti::weighted::Band;
@@ -55,8 +55,6 @@ pub struct Plant {
     pub map: Option<Bilinear>,
     /// States whose sign is not the one of the file, where all are in `system`.
     pub turned: Vec<usize>,
-    /// The states of `system`, where they are not those of the file, in which A is far from normal.
-    pub own_states: Option<Coordinates>,
     /// The direct term of the file.
     direct: Option<Mat<f64>>,
 }
@@ -91,11 +89,9 @@ impl Plant {
             None | Some(0) => near_normal(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref), map)?,
             Some(_) => None,
         };
-        if let Some((system, coordinates)) = near {
-            let system = map.map_or(system.clone(), |map| system.with_map(map));
-            let kept = no_states(b.ncols(), c.nrows());
-            let (time, own_states, direct) = (*time, Some(coordinates), d.clone());
-            return Ok(Self { system, kept, time, map, turned: Vec::new(), own_states, direct });
+        if let Some(system) = near {
+            let (kept, direct) = (no_states(b.ncols(), c.nrows()), d.clone());
+            return Ok(Self { system, kept, time: *time, map, turned: Vec::new(), direct });
         }
         let (a, b, c, d) = if let Some(map) = map {
             let image = map.discrete(a, b.as_ref(), c.as_ref(), d.as_ref().map(Mat::as_ref))?;
@@ -142,7 +138,7 @@ impl Plant {
             _ => stable,
         };
         let turned = if kept.a.states() == 0 { stored.turned.clone() } else { Vec::new() };
-        Ok(Self { system, kept, time: *time, map, turned, own_states: None, direct: stored.d.clone() })
+        Ok(Self { system, kept, time: *time, map, turned, direct: stored.d.clone() })
     }
 
     /// What a certificate says about it; `None` for a stable system in discrete time.
@@ -162,12 +158,9 @@ impl Plant {
     pub fn analyse(&self, label: &str) -> Result<LayerAnalysis> {
         let mut layer = LayerAnalysis::new(label, self.system.clone(), 1.0)?;
         layer.turned.clone_from(&self.turned);
-        layer.own_states.clone_from(&self.own_states);
         if self.kept.a.states() > 0 {
             layer.image = Some("the part that is kept is split off in floating point");
-        } else if self.own_states.is_some() {
-            layer.image = Some("A is far from normal: its coordinates are changed in floating point");
-        } else if self.map.is_some() && self.system.image_of().is_none() {
+        } else if self.map.is_some() && self.system.image_of().is_none() && self.system.stored().is_none() {
             layer.image = Some("A was given by moduli and angles of its poles");
         }
         if let Some(map) = self.map {
@@ -200,7 +193,15 @@ impl Plant {
     /// # Errors
     /// Those of [`Plant::assemble`]; a reduced system that is not stable in the time of the file.
     pub fn stored_as(&self, reduced: &Reduced, method: Method) -> Result<(LinearSystem, StoredSystem)> {
-        let whole = self.assemble(&reduced.system, reduced.projection.as_ref())?.as_written();
+        let keeps_all = reduced.kept.as_ref().is_some_and(|kept| kept.len() == self.system.states());
+        let whole = match self.system.stored().filter(|_| keeps_all) {
+            Some(AsStored { a, b, c, d, .. }) => {
+                let none = || Mat::zeros(c.nrows(), b.ncols());
+                let a = StateMatrix::Dense(a.clone());
+                self.stored((a, b.clone(), c.clone(), d.clone().unwrap_or_else(none)), d.is_some())
+            }
+            None => self.assemble(&reduced.system, reduced.projection.as_ref())?.as_written(),
+        };
         let unstable = || ReduceError::System(method.unstable(whole.a.states()));
         match self.beside(&whole) {
             Ok(plant) if plant.kept.a.states() > self.kept.a.states() => Err(unstable()),
@@ -226,7 +227,7 @@ impl Plant {
                 _ => {
                     LinearSystem::check(a, b.as_ref(), c.as_ref(), direct)?;
                     let near = near_normal(a, b.as_ref(), c.as_ref(), direct, None)?;
-                    near.map_or_else(|| stored.system(), |(near, _)| Ok(near))
+                    near.map_or_else(|| stored.system(), Ok)
                 }
             };
         };
@@ -236,7 +237,7 @@ impl Plant {
             ));
         }
         LinearSystem::check(a, b.as_ref(), c.as_ref(), direct)?;
-        if let Some((near, _)) = near_normal(a, b.as_ref(), c.as_ref(), direct, Some(map))? {
+        if let Some(near) = near_normal(a, b.as_ref(), c.as_ref(), direct, Some(map))? {
             return Ok(near);
         }
         let (a, b, c, d) = map.discrete(a, b.as_ref(), c.as_ref(), direct)?;

@@ -177,7 +177,7 @@ fn gramians<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<(Square<'py>, 
     let compute = || -> PyResult<_> {
         let plant = without_slow_poles(&system)?;
         let (wc, wo) = gramians_of(&plant.system).map_err(refuse_system)?;
-        Ok(match &plant.own_states {
+        Ok(match plant.system.stored() {
             Some(own) => (own.controllability(&wc), own.observability(&wo)),
             None => (wc, wo),
         })

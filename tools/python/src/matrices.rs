@@ -38,8 +38,9 @@ pub fn stored((a, b, c, d, step): &Given<'_>) -> StoredSystem {
 /// The system ready to be reduced, which is stable. Decomposes A: not for under the interpreter's lock.
 pub fn plant_of(stored: &StoredSystem) -> PyResult<Plant> {
     let plant = Plant::new(stored);
-    let has_own_states = plant.as_ref().is_ok_and(|plant| plant.own_states.is_some());
-    if stored.time != Time::Continuous && !has_own_states {
+    // Far from normal, eigenvalues tell nothing.
+    let is_far = plant.as_ref().is_ok_and(|plant| plant.system.stored().is_some());
+    if stored.time != Time::Continuous && !is_far {
         LinearSystem::new(stored.a.clone(), stored.b.clone(), stored.c.clone(), stored.d.clone())
             .map_err(refuse_system)?;
     }

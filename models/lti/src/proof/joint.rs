@@ -2,7 +2,9 @@
 
 use super::Missing;
 use super::double::{Double, Matrix, sin_cos};
-use crate::linalg::{above, beside};
+use crate::continuous::Original;
+use crate::coordinates::AsStored;
+use crate::linalg::{above, beside, block_diagonal};
 use crate::{LinearSystem, Mode, StateMatrix};
 use faer::{Mat, MatRef, Scale};
 
@@ -18,6 +20,41 @@ pub struct Joint {
     pub direct: Vec<Mat<f64>>,
     /// Rate of the bilinear map, in continuous time.
     pub rate: Option<f64>,
+    /// T of all states `x = T z`, where the system in discrete time has other states z.
+    pub t: Option<Mat<f64>>,
+}
+
+/// The numbers of one system.
+struct Numbers<'a> {
+    a: (Matrix, Mat<f64>),
+    b: MatRef<'a, f64>,
+    c: MatRef<'a, f64>,
+    d: Option<MatRef<'a, f64>>,
+    rate: Option<f64>,
+    t: Option<MatRef<'a, f64>>,
+}
+
+impl<'a> Numbers<'a> {
+    fn of(system: &'a LinearSystem) -> Self {
+        let exactly = |a: &Mat<f64>| (Matrix::of(a.as_ref()), Mat::zeros(a.nrows(), a.ncols()));
+        let rate = system.map().map(|map| map.rate);
+        if let Some(stored) = system.stored() {
+            let AsStored { a, b, c, d, .. } = stored;
+            // In discrete time it is the system's own, which may have been left out on both sides.
+            let d = if rate.is_some() { d.as_ref().map(Mat::as_ref) } else { system.d() };
+            return Self { a: exactly(a), b: b.as_ref(), c: c.as_ref(), d, rate, t: Some(stored.t()) };
+        }
+        if let Some(Original { map, a, b, c, d }) = system.image_of() {
+            let d = d.as_ref().map(Mat::as_ref);
+            return Self { a: exactly(a), b: b.as_ref(), c: c.as_ref(), d, rate: Some(map.rate), t: None };
+        }
+        Self { a: state_matrix(system), b: system.b(), c: system.c(), d: system.d(), rate: None, t: None }
+    }
+
+    /// Whether they are those of the system in discrete time.
+    fn are_own(&self) -> bool {
+        self.rate.is_none() && self.t.is_none()
+    }
 }
 
 impl Joint {
@@ -26,29 +63,24 @@ impl Joint {
     /// # Errors
     /// Systems of which only one is the image of one in continuous time, or by another map.
     pub fn new(full: &LinearSystem, reduced: &LinearSystem) -> Result<Self, Missing> {
-        match (full.image_of(), reduced.image_of()) {
-            (None, None) => {
-                let (a, radius) = state_matrix([full, reduced]);
-                Ok(Self { a, radius, gains: None, direct: difference(full.d(), reduced.d()), rate: None })
-            }
-            (Some(one), Some(two)) if one.map == two.map => {
-                let (n, k) = (one.a.nrows(), two.a.nrows());
-                let a = Matrix::from_fn(n + k, n + k, |i, j| match (i < n, j < n) {
-                    (true, true) => Double::of(one.a[(i, j)]),
-                    (false, false) => Double::of(two.a[(i - n, j - n)]),
-                    _ => Double::default(),
-                });
-                let minus = &two.c * Scale(-1.0);
-                Ok(Self {
-                    a,
-                    radius: Mat::zeros(n + k, n + k),
-                    gains: Some((above(one.b.as_ref(), two.b.as_ref()), beside(one.c.as_ref(), minus.as_ref()))),
-                    direct: difference(one.d.as_ref().map(Mat::as_ref), two.d.as_ref().map(Mat::as_ref)),
-                    rate: Some(one.map.rate),
-                })
-            }
-            _ => Err("the systems are not the images of two in continuous time by one map"),
+        let (one, two) = (Numbers::of(full), Numbers::of(reduced));
+        if one.rate != two.rate {
+            return Err("the systems are not the images of two in continuous time by one map");
         }
+        let (n, k) = (full.states(), reduced.states());
+        let a = Matrix::from_fn(n + k, n + k, |i, j| match (i < n, j < n) {
+            (true, true) => one.a.0.at(i, j),
+            (false, false) => two.a.0.at(i - n, j - n),
+            _ => Double::default(),
+        });
+        let gains = (!(one.are_own() && two.are_own()))
+            .then(|| (above(one.b, two.b), beside(one.c, (two.c * Scale(-1.0)).as_ref())));
+        let own =
+            |t: Option<MatRef<'_, f64>>, states| t.map_or_else(|| Mat::identity(states, states), |t| t.to_owned());
+        let t = (one.t.is_some() || two.t.is_some())
+            .then(|| block_diagonal(own(one.t, n).as_ref(), own(two.t, k).as_ref()));
+        let radius = block_diagonal(one.a.1.as_ref(), two.a.1.as_ref());
+        Ok(Self { a, radius, gains, direct: difference(one.d, two.d), rate: one.rate, t })
     }
 }
 
@@ -61,36 +93,30 @@ fn difference(one: Option<MatRef<'_, f64>>, two: Option<MatRef<'_, f64>>) -> Vec
     terms.into_iter().filter(|term| term.norm_max() > 0.0).collect()
 }
 
-/// The state matrix of both systems together: without rounding where it is diagonal, dense or was written out, else with sines and
-/// cosines in twice the precision.
-fn state_matrix(systems: [&LinearSystem; 2]) -> (Matrix, Mat<f64>) {
-    let n = systems.iter().map(|system| system.states()).sum();
-    let (mut a, mut radius) = (Matrix::zeros(n, n), Mat::zeros(n, n));
-    let mut i = 0;
-    for system in systems {
-        let (StateMatrix::Modal(modes), None) = (system.a(), system.written()) else {
-            let entries = system.written().map_or_else(|| system.a().to_dense(), |a| a.to_owned());
-            for row in 0..entries.nrows() {
-                (0..entries.ncols()).for_each(|j| a.set(i + row, i + j, Double::of(entries[(row, j)])));
+/// The state matrix of a system and what its entries may differ by: without rounding where it is diagonal, dense or was written out, else
+/// with sines and cosines in twice the precision.
+fn state_matrix(system: &LinearSystem) -> (Matrix, Mat<f64>) {
+    let n = system.states();
+    let mut radius = Mat::zeros(n, n);
+    let (StateMatrix::Modal(modes), None) = (system.a(), system.written()) else {
+        let entries = system.written().map_or_else(|| system.a().to_dense(), |a| a.to_owned());
+        return (Matrix::of(entries.as_ref()), radius);
+    };
+    let (mut a, mut i) = (Matrix::zeros(n, n), 0);
+    for &mode in modes {
+        match mode {
+            Mode::Real(pole) => a.set(i, i, Double::of(pole)),
+            Mode::Pair { radius: modulus, angle } => {
+                let (sin, cos) = sin_cos(angle);
+                let (sin, cos) = (sin * Double::of(modulus), cos * Double::of(modulus));
+                a.set(i, i, cos);
+                a.set(i + 1, i + 1, cos);
+                a.set(i, i + 1, -sin);
+                a.set(i + 1, i, sin);
+                radius.submatrix_mut(i, i, 2, 2).fill(modulus * 2_f64.powi(-83));
             }
-            i += entries.nrows();
-            continue;
-        };
-        for &mode in modes {
-            match mode {
-                Mode::Real(pole) => a.set(i, i, Double::of(pole)),
-                Mode::Pair { radius: modulus, angle } => {
-                    let (sin, cos) = sin_cos(angle);
-                    let (sin, cos) = (sin * Double::of(modulus), cos * Double::of(modulus));
-                    a.set(i, i, cos);
-                    a.set(i + 1, i + 1, cos);
-                    a.set(i, i + 1, -sin);
-                    a.set(i + 1, i, sin);
-                    radius.submatrix_mut(i, i, 2, 2).fill(modulus * 2_f64.powi(-83));
-                }
-            }
-            i += mode.states();
         }
+        i += mode.states();
     }
     (a, radius)
 }

@@ -16,7 +16,8 @@
 //!
 //! The difference of two systems that nearly agree is hardly controllable: P in the coordinates of the states would need more digits
 //! than there are. So the states are `x = T z` with `T T^T` near the controllability Gramian. There A is nearly a contraction, and C T is as
-//! small as the norm is. T is what was computed, taken as exact, and its inverse is enclosed.
+//! small as the norm is. T is what was computed, taken as exact, and its inverse is enclosed. Where A is far from normal as it is stored, T is that of the states
+//! in which it was measured ([`coordinates`](crate::coordinates)), times these.
 //!
 //! # Inputs and outputs without number
 //!
@@ -113,7 +114,32 @@ impl Prover {
         let (size, _) = gain_exponents(system.b(), system.c());
         let scaled_b = times_power_of_two(system.b(), -size);
         let compressed = compress_columns(scaled_b.as_ref());
-        let units = units(system, &compressed)?;
+        // All states change together.
+        if joint.t.is_some() && kept.len() < system.states() {
+            return Err("a state that nothing reaches, or that reaches nothing, is far from normal");
+        }
+        let own_units = units(system, &compressed)?;
+        // Noise at the input of every state keeps T away from singular.
+        let noise = match digits {
+            Digits::Few if system.inputs() <= kept.len() => 1e-16,
+            Digits::Few => slack_of_chunks(kept.len()),
+            Digits::Many if system.inputs() <= kept.len() => 1e-24,
+            Digits::Many => 1e-20,
+        };
+        let mut driven = Mat::zeros(system.states(), compressed.ncols() + kept.len());
+        driven.subcols_mut(0, compressed.ncols()).copy_from(&compressed);
+        for (k, &state) in kept.iter().enumerate() {
+            driven[(state, compressed.ncols() + k)] = ldexp(f64::sqrt(noise), own_units[state]);
+        }
+        let factor = coordinates(system, driven.as_ref()).map_err(|_| "no Gramian could be computed")?;
+        let (factor, units) = match &joint.t {
+            None => (factor, own_units),
+            Some(t) => {
+                let factor = product(t.as_ref(), factor.as_ref());
+                let units = (0..factor.nrows()).map(|i| exponent(factor.subrows(i, 1))).collect();
+                (factor, units)
+            }
+        };
         // Exact, unless the result leaves the range of normal numbers.
         let scaled = |x: f64, exponent: i32| {
             let y = times_two_to(x, exponent);
@@ -130,7 +156,8 @@ impl Prover {
         };
         let n = kept.len();
         let b = gathered(n, b.ncols(), &|i, j| scaled(b[(kept[i], j)], -size - units[kept[i]]))?;
-        let largest = kept.iter().map(|&j| exponent(system.c().subcols(j, 1)) + units[j] + size).max();
+        let outputs = if joint.t.is_some() { c } else { system.c() };
+        let largest = kept.iter().map(|&j| exponent(outputs.subcols(j, 1)) + units[j] + size).max();
         let scale = largest.into_iter().chain(system.d().filter(|_| with_delays).map(exponent)).max().unwrap_or(0);
         let c = gathered(c.nrows(), n, &|i, j| scaled(c[(i, kept[j])], units[kept[j]] + size - scale))?;
         let of_size = |d: &Mat<f64>| gathered(d.nrows(), d.ncols(), &|i, j| scaled(d[(i, j)], -scale));
@@ -146,19 +173,6 @@ impl Prover {
         }
         let a = Enclosed { middle, radius: around };
 
-        // Noise at the input of every state keeps T away from singular.
-        let noise = match digits {
-            Digits::Few if b.ncols() <= n => 1e-16,
-            Digits::Few => slack_of_chunks(n),
-            Digits::Many if b.ncols() <= n => 1e-24,
-            Digits::Many => 1e-20,
-        };
-        let mut driven = Mat::zeros(system.states(), compressed.ncols() + n);
-        driven.subcols_mut(0, compressed.ncols()).copy_from(&compressed);
-        for (k, &state) in kept.iter().enumerate() {
-            driven[(state, compressed.ncols() + k)] = ldexp(f64::sqrt(noise), units[state]);
-        }
-        let factor = coordinates(system, driven.as_ref()).map_err(|_| "no Gramian could be computed")?;
         let factor = Mat::from_fn(n, factor.ncols(), |i, j| ldexp(factor[(kept[i], j)], -units[kept[i]]));
         let parts = Parts { a, b, from_b: None, c, from_c: None, factor };
         let parts = match joint.rate {

@@ -25,6 +25,6 @@ impl LinearSystem {
         let unit = |state: usize| units[state].unwrap_or(0);
         let b = Mat::from_fn(self.states(), self.inputs(), |i, j| ldexp(self.b()[(i, j)], -unit(i)));
         let c = Mat::from_fn(self.outputs(), self.states(), |i, j| ldexp(self.c()[(i, j)], unit(j)));
-        Some(Self { b: Laid::Columns(b), c: Laid::Columns(c), image_of: None, ..self.clone() })
+        Some(Self { b: Laid::Columns(b), c: Laid::Columns(c), image_of: None, stored: None, ..self.clone() })
     }
 }
