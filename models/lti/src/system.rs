@@ -1,5 +1,6 @@
 //! Discrete-time linear systems and the three forms of their state matrix.
 
+mod origin;
 mod units;
 
 use super::continuous::{Bilinear, Original};
@@ -319,58 +320,6 @@ impl LinearSystem {
             _ => Vec::new(),
         };
         Ok(Self { a, b, c, d, written: None, map: None, image_of: None, stored: None, blocks })
-    }
-
-    /// The same system, whose modal A was read from this matrix: moduli and angles of its pairs have the rounding of that change. Proofs
-    /// are about the matrix.
-    ///
-    /// # Errors
-    /// Another number of states.
-    pub fn with_written(self, a: Mat<f64>) -> Result<Self> {
-        check_shape("A as it was written out", a.as_ref(), (self.states(), self.states()))?;
-        Ok(Self { written: matches!(self.a, StateMatrix::Modal(_)).then_some(a), ..self })
-    }
-
-    /// The matrix that a modal A was read from, if it was.
-    pub fn written(&self) -> Option<MatRef<'_, f64>> {
-        self.written.as_ref().map(Mat::as_ref)
-    }
-
-    /// The same system, which is the image by this map of one in continuous time.
-    #[must_use]
-    pub fn with_map(self, map: Bilinear) -> Self {
-        Self { map: Some(map), ..self }
-    }
-
-    /// The map that it is the image by of a system in continuous time: what has no direct term there has one here.
-    pub fn map(&self) -> Option<Bilinear> {
-        self.map
-    }
-
-    /// The same system, which is the image of these matrices in continuous time, state by state, up to the rounding of the map. Proofs
-    /// are about them.
-    ///
-    /// # Errors
-    /// Another number of states.
-    pub fn with_image_of(self, matrices: Original) -> Result<Self> {
-        check_shape("A in continuous time", matrices.a.as_ref(), (self.states(), self.states()))?;
-        Ok(Self { image_of: Some(Arc::new(matrices)), ..self })
-    }
-
-    /// The same system, or the image of it by the map, which is stored as these matrices in other states.
-    #[must_use]
-    pub(crate) fn with_stored(self, stored: AsStored) -> Self {
-        Self { stored: Some(Arc::new(stored)), ..self }
-    }
-
-    /// The matrices that are stored, where its states are others than theirs ([`near_normal`](crate::coordinates::near_normal)).
-    pub fn stored(&self) -> Option<&AsStored> {
-        self.stored.as_deref()
-    }
-
-    /// The matrices in continuous time that it is known to be the image of.
-    pub fn image_of(&self) -> Option<&Original> {
-        self.image_of.as_deref()
     }
 
     /// Whether matrices are those of a system.

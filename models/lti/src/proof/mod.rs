@@ -16,8 +16,8 @@
 //!
 //! The difference of two systems that nearly agree is hardly controllable: P in the coordinates of the states would need more digits
 //! than there are. So the states are `x = T z` with `T T^T` near the controllability Gramian. There A is nearly a contraction, and C T is as
-//! small as the norm is. T is what was computed, taken as exact, and its inverse is enclosed. Where A is far from normal as it is stored, T is that of the states
-//! in which it was measured ([`coordinates`](crate::coordinates)), times these.
+//! small as the norm is. T is what was computed, taken as exact, and its inverse is enclosed. Where A is far from normal as it is
+//! stored, T is that of the states in which it was measured ([`coordinates`](crate::coordinates)), times these.
 //!
 //! # Inputs and outputs without number
 //!
