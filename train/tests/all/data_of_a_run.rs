@@ -1,7 +1,7 @@
 //! Data files that change between commands.
 
 use crate::common::Place;
-use hankel_models::DecoderConfig;
+use crate::mistral::small;
 use hankel_models::decoder::{InitType, init_model};
 use std::fs;
 
@@ -60,18 +60,8 @@ fn cells_of_a_sweep_have_the_same_data() {
 #[test]
 fn cells_of_a_sweep_have_the_same_model() {
     let (place, _) = place();
-    let sizes = DecoderConfig {
-        vocabulary: 256,
-        d_model: 16,
-        layers: 1,
-        heads: 2,
-        kv_heads: 1,
-        head_dim: 8,
-        d_ff: 24,
-        ..DecoderConfig::mistral_7b()
-    };
     for (seed, name) in ["one", "two"].into_iter().enumerate() {
-        init_model(&sizes, seed as u64, InitType::F32, &place.path(name)).unwrap();
+        init_model(&small(), seed as u64, InitType::F32, &place.path(name)).unwrap();
     }
     let config = CONFIG
         .replace("kind = \"tiny_gpt\"\nlayers = 1\nd_model = 16\nheads = 2", "kind = \"mistral\"\nmodel = \"one\"");

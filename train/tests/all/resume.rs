@@ -1,7 +1,7 @@
 //! A run that is stopped and continued ends with the same bits as one that was not.
 
 use crate::common::{Finished, Place, TINY, stop_at};
-use hankel_models::DecoderConfig;
+use crate::mistral::small;
 use hankel_models::decoder::{InitType, init_model};
 use std::fs;
 use std::path::Path;
@@ -132,17 +132,7 @@ fn a_run_goes_on_with_its_own_data_alone() {
 #[test]
 fn a_run_goes_on_with_its_own_model_alone() {
     let place = Place::new();
-    let sizes = DecoderConfig {
-        vocabulary: 256,
-        d_model: 16,
-        layers: 1,
-        heads: 2,
-        kv_heads: 1,
-        head_dim: 8,
-        d_ff: 24,
-        ..DecoderConfig::mistral_7b()
-    };
-    init_model(&sizes, 1, InitType::F32, &place.path("model")).unwrap();
+    init_model(&small(), 1, InitType::F32, &place.path("model")).unwrap();
     place.write("text", "the quick brown fox jumps over the lazy dog; ".repeat(60));
     place.write(
         "config.toml",
