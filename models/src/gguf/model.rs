@@ -28,7 +28,7 @@ const ARCHITECTURES: [Architecture; 3] = [
 
 /// Keys below the architecture's name that are read, or change nothing. Any other may change the result. llama.cpp reads
 /// those with `yarn_` for other architectures only: here it goes by its own constants, whatever a file says.
-const KEYS: [&str; 24] = [
+const KEYS: [&str; 25] = [
     "attention.head_count",
     "attention.head_count_kv",
     "attention.key_length",
@@ -42,6 +42,7 @@ const KEYS: [&str; 24] = [
     "feed_forward_length",
     "rope.dimension_count",
     "rope.freq_base",
+    OLD_SCALING_FACTOR,
     ATTENTION_FACTOR,
     "rope.scaling.factor",
     "rope.scaling.finetuned",
@@ -54,6 +55,9 @@ const KEYS: [&str; 24] = [
     "tensor_data_layout",
     "vocab_size",
 ];
+
+/// `rope.scaling.factor` in files from before August 2023, where scaling was linear.
+const OLD_SCALING_FACTOR: &str = "rope.scale_linear";
 
 /// A file that holds a model.
 pub struct GgufModel {
@@ -273,7 +277,10 @@ impl Reader<'_> {
     /// How positions are stretched, in the spelling of `config.json`.
     fn rope_scaling(&self, head_dim: usize) -> Result<Option<Json>> {
         let key = self.key("rope.scaling.type");
-        let factor = self.positive("rope.scaling.factor")?;
+        let factor = match self.positive("rope.scaling.factor")? {
+            None => self.positive(OLD_SCALING_FACTOR)?,
+            found => found,
+        };
         // A factor without a type is a linear one to llama.cpp.
         let usual = if factor.is_some_and(|factor| factor != 1.0) { "linear" } else { "none" };
         let kind = self.file.string(&key)?.unwrap_or(usual);

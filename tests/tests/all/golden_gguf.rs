@@ -1,9 +1,7 @@
 //! GGUF files: damaged ones are refused, whole ones give the weights, logits and token ids of independent software.
 
 use hankel_core::{DType, Tensor, no_grad};
-use hankel_models::decoder::{
-    LoadOptions, Positions, Rope, RopeScaling, merge_model, quantize_model, tokenizer_left_out,
-};
+use hankel_models::decoder::{LoadOptions, Positions, RopeScaling, merge_model, quantize_model, tokenizer_left_out};
 use hankel_models::gguf::{ExportType, export_model};
 use hankel_models::weights::ModelFiles;
 use hankel_models::{AdapterSet, Backbone, Decoder, DecoderConfig, Pass, Tokenizer};
@@ -159,35 +157,38 @@ fn files_whose_tokenizer_cannot_be_built_are_rewritten_without() {
     assert!(DecoderConfig::load(&quantized).is_ok() && !quantized.join("tokenizer.json").exists());
 }
 
+/// How positions are scaled by the file of a model of `golden/families` with one more number at `key`.
+fn scaling_with(family: &str, key: &str, value: f32) -> RopeScaling {
+    let scratch = tempfile::tempdir().unwrap();
+    let hf = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families").join(family).join("hf");
+    // Its name takes as many bytes in the file as the key.
+    let name = "n".repeat(key.len() - 16);
+    let (model, file) = (scratch.path().join(&name), scratch.path().join("model.gguf"));
+    fs::create_dir_all(&model).unwrap();
+    for part in ["config.json", "model.safetensors"] {
+        fs::copy(hf.join(part), model.join(part)).unwrap();
+    }
+    export_model(&model, &file, ExportType::F32).unwrap();
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    let old = [text("general.name"), 8_u32.to_le_bytes().to_vec(), text(&name)].concat();
+    let new = [text(key), 6_u32.to_le_bytes().to_vec(), value.to_le_bytes().to_vec()].concat();
+    assert_eq!(old.len(), new.len());
+    let mut bytes = fs::read(&file).unwrap();
+    let at = bytes.windows(old.len()).position(|window| window == old).unwrap();
+    bytes[at..at + new.len()].copy_from_slice(&new);
+    fs::write(&file, bytes).unwrap();
+    match DecoderConfig::load(&file).unwrap().positions {
+        Positions::Rotary(rope) => rope.scaling,
+        other @ Positions::Learned => panic!("{other:?}"),
+    }
+}
+
 /// llama.cpp goes by `attn_factor`; what its converter writes under `yarn_` it reads for other architectures only.
 #[test]
 fn keys_of_yarn_count_as_in_llama_cpp() {
-    let scratch = tempfile::tempdir().unwrap();
-    let hf = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/families/llama_yarn/hf");
     let with = |key: &str, value: f32| {
-        let key = format!("llama.rope.scaling.{key}");
-        // Its name takes as many bytes in the file as the key.
-        let name = "n".repeat(key.len() - 16);
-        let (model, file) = (scratch.path().join(&name), scratch.path().join(format!("{key}.gguf")));
-        fs::create_dir_all(&model).unwrap();
-        for part in ["config.json", "model.safetensors"] {
-            fs::copy(hf.join(part), model.join(part)).unwrap();
-        }
-        export_model(&model, &file, ExportType::F32).unwrap();
-        let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
-        let old = [text("general.name"), 8_u32.to_le_bytes().to_vec(), text(&name)].concat();
-        let new = [text(&key), 6_u32.to_le_bytes().to_vec(), value.to_le_bytes().to_vec()].concat();
-        assert_eq!(old.len(), new.len());
-        let mut bytes = fs::read(&file).unwrap();
-        let at = bytes.windows(old.len()).position(|window| window == old).unwrap();
-        bytes[at..at + new.len()].copy_from_slice(&new);
-        fs::write(&file, bytes).unwrap();
-        let config = DecoderConfig::load(&file).unwrap();
-        let Positions::Rotary(Rope { scaling: RopeScaling::Yarn { beta_fast, beta_slow, magnitude, .. }, .. }) =
-            config.positions
-        else {
-            panic!("{:?}", config.positions);
-        };
+        let scaling = scaling_with("llama_yarn", &format!("llama.rope.scaling.{key}"), value);
+        let RopeScaling::Yarn { beta_fast, beta_slow, magnitude, .. } = scaling else { panic!("{scaling:?}") };
         assert_eq!((beta_fast, beta_slow), (32.0, 1.0), "{key}");
         magnitude
     };
@@ -198,6 +199,15 @@ fn keys_of_yarn_count_as_in_llama_cpp() {
         assert_eq!(with(key, value), usual, "{key}");
     }
     assert_eq!(with("attn_factor", 1.5), 1.5 * usual);
+}
+
+/// Files of 2023 have the factor under another key; llama.cpp prefers the newer one.
+#[test]
+fn the_linear_factor_of_old_files_is_read() {
+    let old_key = "llama.rope.scale_linear";
+    assert_eq!(scaling_with("llama", old_key, 4.0), RopeScaling::Linear { factor: 4.0 });
+    assert_eq!(scaling_with("llama", old_key, 1.0), RopeScaling::None);
+    assert_eq!(scaling_with("llama_linear", old_key, 16.0), RopeScaling::Linear { factor: 4.0 });
 }
 
 fn stems() -> Vec<String> {
