@@ -284,9 +284,10 @@ fn lines_that_cannot_be_used_are_named_and_the_others_used() {
         assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
     }
     // Settings of conversations have no effect where there are none.
-    let set = "task.roles.user=\"{content}\"";
-    let told = place.run(&["fit", "config.toml", "--dry-run", "--set", set]).stderr;
+    let [roles, test] = ["task.roles.user=\"{content}\"", "task.test_sequences=5"];
+    let told = place.run(&["fit", "config.toml", "--dry-run", "--set", roles, "--set", test]).stderr;
     assert!(told.contains("`task.roles` has no effect"), "{told}");
+    assert!(told.contains("`task.test_sequences` has no effect: there is no test part"), "{told}");
 }
 
 #[test]
@@ -399,6 +400,16 @@ fn plain_text() {
         "the last 0.3 of every document held out",
     ] {
         assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
+    }
+    place.write("other.txt", "It did not rain at all that night. ".repeat(60));
+    let set = |setting| ["--set", setting];
+    let settings = ["task.validation_path=other.txt", "task.division=documents", "task.test_sequences=2"].map(set);
+    let told = place.run(&[&["fit", "config.toml", "--dry-run"], settings.as_flattened()].concat()).stderr;
+    for part in [
+        "`task.division` has no effect: `validation_path` is given",
+        "`task.test_sequences` has no effect: there is no test part",
+    ] {
+        assert!(told.contains(part), "{part} in {told}");
     }
     place.fit(&text_config(""), "run", &[]);
     let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());

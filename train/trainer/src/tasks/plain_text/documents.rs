@@ -40,6 +40,13 @@ pub(super) fn load(config: &PlainTextConfig) -> Result<(Parts, Vec<DataFile>), T
     let train = part("task.path", Some(&config.path))?.unwrap_or_default();
     let validation = part("task.validation_path", config.validation_path.as_ref())?;
     let test = part("task.test_path", config.test_path.as_ref())?.unwrap_or_default();
+    let without_effect = [
+        ("division", config.division.is_some() && validation.is_some(), "`validation_path` is given"),
+        ("test_sequences", config.test_sequences.is_some() && test.is_empty(), "there is no test part"),
+    ];
+    for (key, _, why) in without_effect.into_iter().filter(|(_, is_given, _)| *is_given) {
+        tell!("note: `task.{key}` has no effect: {why}");
+    }
     let parts = divide(train, validation, test, config).map_err(TaskError::Unusable)?;
     Ok((parts, files))
 }

@@ -60,6 +60,9 @@ pub(super) fn load(
     if parts.left_out > 0 {
         tell!("note: left out: {} on documents that are held out", counted(parts.left_out, "example"));
     }
+    if config.test_sequences.is_some() && parts.test.is_empty() {
+        tell!("note: `task.test_sequences` has no effect: there is no test part");
+    }
     for (name, part, limit) in [
         ("train", &mut parts.train, config.train_sequences),
         ("validation", &mut parts.validation, config.validation_sequences),

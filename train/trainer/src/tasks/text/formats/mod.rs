@@ -16,6 +16,8 @@ use crate::results::DataFile;
 use crate::settings::Paths;
 use crate::tasks::TaskError;
 use serde_json::Value;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 pub(super) use dpo::with_chosen;
 pub(super) use jsonl::{CONVERSATIONS, has_calls, is_answer, is_blank, is_nothing, joined};
@@ -52,9 +54,7 @@ pub(super) fn read(
         TextFormat::Jsonl | TextFormat::NarrativeQa => jsonl::questions,
     };
     let mut files = Vec::new();
-    for path in &paths.0 {
-        let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let stem = name.split('.').next().unwrap_or_default().to_owned();
+    for (path, stem) in paths.0.iter().zip(stems(&paths.0)) {
         files.push(each_record(key, path, problems, |line, value| {
             let origin = || format!("{}:{line}", path.display());
             let found = reader(value, &format!("{stem}/{line}"))?;
@@ -63,4 +63,34 @@ pub(super) fn read(
         })?);
     }
     Ok((questions, files))
+}
+
+/// The names of files up to the first dot, for the ids of their lines: with as many folders before them as it takes to
+/// tell the files apart, and the whole path where that does not.
+fn stems(paths: &[PathBuf]) -> Vec<String> {
+    let stem = |path: &Path, folders: usize| {
+        let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
+        let (name, before) = parts.split_last().map_or(("", &[][..]), |(name, before)| (&**name, before));
+        let before = before[before.len().saturating_sub(folders)..].iter().map(|part| &**part);
+        before.chain(name.split('.').next()).collect::<Vec<_>>().join("/")
+    };
+    let most = paths.iter().map(|path| path.components().count()).max().unwrap_or(0);
+    (0..=most)
+        .map(|folders| paths.iter().map(|path| stem(path, folders)).collect::<Vec<_>>())
+        .find(|stems| stems.iter().collect::<HashSet<_>>().len() == stems.len())
+        .unwrap_or_else(|| paths.iter().map(|path| path.display().to_string()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_one_name_are_told_apart_by_their_folders() {
+        let of = |paths: &[&str]| stems(&paths.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(of(&["data/a.jsonl.gz", "b.jsonl"]), ["a", "b"]);
+        assert_eq!(of(&["x/a/train.jsonl", "x/b/train.jsonl", "c.jsonl"]), ["a/train", "b/train", "c"]);
+        assert_eq!(of(&["a/train.jsonl", "a/train.jsonl.gz"]), ["a/train.jsonl", "a/train.jsonl.gz"]);
+        assert!(of(&[]).is_empty());
+    }
 }
