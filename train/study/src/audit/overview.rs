@@ -1,6 +1,7 @@
 //! The first screen: what holds, what does not, and what nobody can say yet.
 
-use super::link;
+use super::{link, quarters};
+use crate::Cell;
 use crate::claims::{Expect, Outcome, Verdict};
 use crate::computed::Computed;
 use crate::measure::Group;
@@ -42,14 +43,17 @@ fn main_claims(outcomes: &[Outcome]) -> String {
 }
 
 /// The paper's main claims, and a row for each claim that is decided, and for each reason why others are not.
-pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed]) -> String {
+pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed], cells: &[Cell]) -> String {
     let mut out = main_claims(outcomes);
     out += "| | claim | what was measured | result | it stands if |\n| --- | --- | --- | --- | --- |\n";
     let each = |kind: fn(&Verdict) -> bool| outcomes.iter().filter(move |outcome| kind(&outcome.verdict));
     let claims = |title: &str, kind: fn(&Verdict) -> bool| -> String {
         let row = |Outcome { claim, measured, scale, .. }: &Outcome| {
-            let scale = scale.as_ref().map_or_else(String::new, |scale| format!(", scale `{scale}`"));
-            let result = result(&measured.groups, claim.expect) + &scale;
+            let at = scale.as_ref().map_or_else(String::new, |scale| format!(", scale `{scale}`"));
+            let mut result = result(&measured.groups, claim.expect) + &at;
+            if let [quarters] = &quarters::of(claim, scale.as_deref(), measured, cells)[..] {
+                let _ = write!(result, "; {quarters}");
+            }
             row(title, &claim.id, &claim.paper, &claim.ours, &result, claim.expect)
         };
         each(kind).map(row).collect()
