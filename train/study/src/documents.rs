@@ -340,6 +340,37 @@ fn truncation_under_weights_is_its_result() {
     }
 }
 
+/// Which methods are told apart from `bt` over three seeds, in truncation.md.
+#[test]
+fn methods_told_apart_from_bt_are_their_result() {
+    let text = fs::read_to_string(root().join("docs/results/weighted/small.jsonl")).unwrap();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let figures = |task: &str, order: u64, method: &str| {
+        let asked = |row: &&Value| row["task"] == task && row["order"] == order && row["method"] == method;
+        let by_seed: BTreeMap<u64, f64> =
+            rows.iter().filter(asked).map(|row| (row["seed"].as_u64().unwrap(), number(&row["value"]))).collect();
+        assert_eq!(by_seed.len(), 3);
+        by_seed
+    };
+    let mut told_apart = Vec::new();
+    for (task, order) in [("bytes", 16), ("bytes", 8), ("automaton", 8), ("automaton", 4), ("automaton", 2)] {
+        let bt = figures(task, order, "bt");
+        for method in ["h2", "weighted", "enns", "weighted-h2"] {
+            let apart: Vec<f64> = figures(task, order, method).iter().map(|(seed, value)| value - bt[seed]).collect();
+            let mean = apart.iter().sum::<f64>() / 3.0;
+            let variance = apart.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 2.0;
+            // The quantile 0.975 of Student's t with two degrees of freedom.
+            if mean.abs() > 4.3027 * (variance / 3.0).sqrt() {
+                told_apart.push((task, order, method));
+            }
+        }
+    }
+    assert_eq!(told_apart, [("bytes", 8, "h2"), ("bytes", 8, "enns"), ("bytes", 8, "weighted-h2")]);
+    assert!(page("truncation.md").contains(
+        "excludes 0 only on text with 8 states, for `--weight` with `--method h2` or `--gramians enns` and for `h2` without a weight"
+    ));
+}
+
 /// The table of states shared out over layers in truncation.md: what is lost against the full adapter of the same seed, mean over seeds.
 #[test]
 fn states_shared_out_are_their_result() {

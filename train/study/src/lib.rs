@@ -232,6 +232,22 @@ mod tests {
             );
             figures.try_into().unwrap()
         };
+        let results = fs::read_to_string(root.join("docs/results/enwik8_pretrained-paper.jsonl")).unwrap();
+        let mut reached = [Vec::new(), Vec::new()];
+        for line in results.lines() {
+            let cell: serde_json::Value = serde_json::from_str(line).unwrap();
+            let result = &cell["result"];
+            if result["task"]["sequence_length"] == 512 {
+                assert_eq!(result["rows"][0]["name"], "none");
+                let none = &result["rows"][0]["validation"]["metrics"]["bits_per_character"];
+                reached[0].push(none.as_f64().unwrap());
+                reached[1].push(result["task"]["baselines"]["order_0"].as_f64().unwrap());
+            }
+        }
+        let [none, frequencies] = reached.map(|values| values.iter().sum::<f64>() / 3.0);
+        says(&format!(
+            "{none:.2} bits per character here, where the frequencies of bytes alone have {frequencies:.2})"
+        ));
         let [mean, low, high] = at_512("enwik8-pretrained").map(f64::abs);
         says(&format!(
             "HRM ends {mean:.3} bits per character below LoRA of equal size on queries and values ({high:.3} to {low:.3}, T = 512,"

@@ -46,6 +46,30 @@ fn token(experiment: &str, scale: &str, row: Option<&str>) -> f64 {
     f64::midpoint(seconds[(seconds.len() - 1) / 2], seconds[seconds.len() / 2])
 }
 
+/// What sweeps of scale `paper` took that were run on one core and are complete.
+#[test]
+fn hours_of_paper_are_its_results() {
+    let page = page("sweeps.md");
+    let cells = results();
+    let names = "data dfa_released frozen_gates gates initialisation memory modes ordering orders parity rank selective sites svd threshold";
+    let hours: Vec<String> = names
+        .split(' ')
+        .map(|name| {
+            let own =
+                cells.iter().filter(|cell| cell.id.experiment == name && cell.id.scale.as_deref() == Some("paper"));
+            let seconds = own.map(|cell| {
+                let result = cell.result.as_ref().unwrap();
+                assert_eq!(result.environment.threads, 1, "{name}");
+                result.wall_time_seconds
+            });
+            format!("`{name}` {:.1} h", seconds.sum::<f64>() / 3600.0)
+        })
+        .collect();
+    let (last, others) = hours.split_last().unwrap();
+    let said = format!("while others used the same processors: {} and {last}.", others.join(", "));
+    assert!(page.contains(&said), "{said}");
+}
+
 /// What the sweeps of scale `paper` cost, by the middle of what a token took in cells on one core.
 #[test]
 fn costs_of_paper_are_its_cells() {
