@@ -108,14 +108,15 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Fails, before anything is written, where no record is a prompt.
 fn some_can_be_used(file: &Path, records: &Records, prompts: &Prompts) -> Result<()> {
-    let mut problems = records.problems.clone();
+    let mut problem = None;
     for (place, record) in &records.records {
         match prompts.of_line(record, &place.to_string()) {
             Ok(_) => return Ok(()),
-            Err(problem) => problems.add(file, *place, &problem),
+            Err(what) => _ = problem.get_or_insert_with(|| format!("{}:{place}: {what}", file.display())),
         }
     }
-    bail!("nothing in {} can be used: {}", file.display(), problems.first().unwrap_or("it is empty"))
+    let why = problem.as_deref().or(records.problems.first()).unwrap_or("it is empty");
+    bail!("nothing in {} can be used: {why}", file.display())
 }
 
 fn answer_all(

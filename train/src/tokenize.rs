@@ -37,7 +37,11 @@ pub fn run(args: &Args) -> Result<()> {
     let tokenizer = Tokenizer::load(&directory)?;
     let input = match (&args.text, &args.input) {
         (Some(text), _) => text.clone(),
-        (None, Some(path)) => hankel_io::input::read_to_string(path)?,
+        (None, Some(path)) => {
+            let text = hankel_io::input::read_to_string(path)?;
+            // A byte order mark is no text, as in `fit`.
+            text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned)
+        }
         (None, None) => {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;

@@ -93,6 +93,15 @@ fn bad_prompts_are_named_and_files_without_any_refused() {
     let answers = lines(&place, "out.jsonl");
     assert_eq!(answers.iter().map(|line| line["index"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 4]);
     assert!(done.stderr.contains("some.jsonl:2") && done.stderr.contains("some.jsonl:3"), "{}", done.stderr);
+    place.write("table.csv", "prompt\rthe\rin\ron\r");
+    let done = place.run(&["predict", "model", "table.csv", "-o", "table.jsonl", "--max-tokens", "2"]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let answers = lines(&place, "table.jsonl");
+    assert_eq!(answers.iter().map(|line| line["index"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 3, 4]);
+    // What is wrong with all records, not with the one line that is none.
+    place
+        .run(&["predict", "model", "some.jsonl", "--prompt", "{what}", "-o", "none.out"])
+        .refused(&["nothing in some.jsonl can be used: some.jsonl:1: ", "`what`"]);
     place.write("none.jsonl", "{\"text\": \"no\"}\n");
     place
         .run(&["predict", "model", "none.jsonl", "-o", "none.out"])

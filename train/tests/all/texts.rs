@@ -261,6 +261,18 @@ fn files_that_cannot_be_used() {
         place.run(&["fit", "config.toml"])
     };
     own("").refused(&["`task.path`: own.jsonl is empty"]);
+    // With one prompt for all, answers tell examples apart; with two, all of one may be held out.
+    let story = |n: usize| format!("{{\"prompt\": \"Write.\", \"completion\": \"story {n}\"}}\n");
+    place.write("own.jsonl", (0..12).map(story).collect::<String>());
+    place.write("config.toml", config("kind = \"jsonl\"\npath = \"own.jsonl\"", HRM));
+    let plan = |seed: u64| place.run(&["fit", "config.toml", "--dry-run", "--set", &format!("task.data_seed={seed}")]);
+    let divided = plan(0);
+    assert!(divided.stdout.contains("training: 8 examples"), "{}{}", divided.stdout, divided.stderr);
+    assert!(!divided.stderr.contains("are held out"), "{}", divided.stderr);
+    place.write("own.jsonl", (0..12).map(story).collect::<String>() + "{\"prompt\": \"x\", \"completion\": \"y\"}\n");
+    let told: Vec<bool> =
+        (0..6).map(|seed| plan(seed).stderr.contains("warning: 12 of 13 examples are held out")).collect();
+    assert!(told.contains(&true) && told.contains(&false), "{told:?}");
     own("{\"prompt\": \"x\"").refused(&["nothing in own.jsonl can be used: own.jsonl:1: the line is not valid JSON"]);
     own("{\"prompt\": \"x\", \"completion\": \"y\"}\n").refused(&["there is 1 document to divide"]);
     let finished = own("oops\n{\"prompt\": \"x\"}\n{\"prompt\": \"\", \"completion\": \"y\"}\n");
@@ -451,6 +463,8 @@ fn texts_and_ids() {
     assert_eq!(run(&["--special", "--text", text]), format!("1 {ids}"));
     place.write("text", text);
     assert_eq!(run(&["text"]), ids);
+    place.write("marked", format!("\u{feff}{text}"));
+    assert_eq!(run(&["marked"]), ids, "a byte order mark is no text");
     let found = json(&run(&["--json", "text"]));
     assert_eq!(found["ids"].as_array().unwrap().len(), ids.split_whitespace().count());
     assert_eq!(found["text"], text);

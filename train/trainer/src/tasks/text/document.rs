@@ -86,6 +86,18 @@ impl Question {
 }
 
 impl Example {
+    /// What is learned; of a conversation, all of it.
+    pub fn answer(&self) -> &str {
+        self.pieces
+            .iter()
+            .find_map(|piece| match piece {
+                Piece::Answer(text) => Some(text.as_str()),
+                Piece::Conversation(conversation) => Some(conversation.text.as_str()),
+                Piece::Text(_) | Piece::Document => None,
+            })
+            .unwrap_or_default()
+    }
+
     /// Of pairs: the example with the rejected answer.
     pub fn other(&self) -> Option<Self> {
         (!self.rejected.is_empty()).then(|| Example {

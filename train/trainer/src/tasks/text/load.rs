@@ -55,8 +55,16 @@ pub(super) fn load(
         tell!("note: `task.{key}` has no effect: no example of `task.path` is a conversation");
     }
     let seed = config.data_seed.unwrap_or(0);
+    let is_drawn = validation.is_none();
     let mut parts = split::divide(train, validation, test, (config.format, config.validation_share, seed))
         .map_err(|problem| TaskError::Unusable(format!("`task.path`: {problem}")))?;
+    let (held_out, all) = (parts.validation.len(), parts.train.len() + parts.validation.len());
+    if is_drawn && held_out as f64 > 2.0 * config.validation_share * all as f64 + 1.0 {
+        tell!(
+            "warning: {held_out} of {all} examples are held out for validation: those with the same document or prompt stay together. \
+             Name a `task.validation_path`, or another `task.data_seed`"
+        );
+    }
     if parts.left_out > 0 {
         tell!("note: left out: {} on documents that are held out", counted(parts.left_out, "example"));
     }

@@ -3,6 +3,7 @@
 //! The name tells a table (`.csv`, `.tsv`), the content the others. A byte order mark is skipped.
 
 use super::lines::{Problems, each_line};
+use crate::format::counted;
 use crate::results::DataFile;
 use crate::tasks::{TaskError, file};
 use serde_json::Value;
@@ -80,6 +81,7 @@ fn table(
         return Err(TaskError::Unreadable { key, path: path.to_owned(), reason });
     }
     let open = open_quote(content, separator);
+    let mut lines = Lines { content, at: 0, line: 1 };
     let mut rows = reader.records().peekable();
     while let Some(row) = rows.next() {
         if let Some(line) = open.filter(|_| rows.peek().is_none()) {
@@ -90,16 +92,50 @@ fn table(
             Ok(row) => {
                 let entries = header.iter().zip(row.iter());
                 let record = entries.map(|(name, cell)| (name.trim().to_owned(), Value::from(cell))).collect();
-                let line = row.position().map_or(0, |place| place.line() as usize);
+                let line = lines.of(row.position());
                 (line, take(line, &Value::Object(record)).err())
             }
-            Err(error) => (error.position().map_or(0, |place| place.line() as usize), Some(error.to_string())),
+            Err(error) => {
+                let what = match error.kind() {
+                    csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+                        format!("it has {}, the header {expected_len}", counted(*len as usize, "cell"))
+                    }
+                    csv::ErrorKind::Utf8 { .. } => "it is not UTF-8".to_owned(),
+                    _ => error.to_string(),
+                };
+                (lines.of(error.position()), Some(what))
+            }
         };
         if let Some(problem) = problem {
             problems.add(path, line, &problem);
         }
     }
     Ok(())
+}
+
+/// Counts the lines of a table, which end with a line feed, a carriage return, or both. (The reader counts line feeds, and takes one
+/// that a row ends with for the beginning of the next.)
+struct Lines<'a> {
+    content: &'a [u8],
+    at: usize,
+    line: usize,
+}
+
+impl Lines<'_> {
+    /// The line, from 1, on which a row begins; positions have to come in their order. Empty lines before it are no part of it.
+    fn of(&mut self, position: Option<&csv::Position>) -> usize {
+        let begins = position.map_or(0, |position| position.byte() as usize);
+        while let Some(&byte) = self.content.get(self.at).filter(|byte| self.at < begins || b"\r\n".contains(byte)) {
+            self.at += 1;
+            self.line += usize::from(ends_line(byte, self.content.get(self.at)));
+        }
+        self.line
+    }
+}
+
+/// Whether a line ends with this byte, before the next one.
+fn ends_line(byte: u8, next: Option<&u8>) -> bool {
+    byte == b'\n' || (byte == b'\r' && next != Some(&b'\n'))
 }
 
 /// The line of a quote that begins a cell and that none ends. Within a cell two stand for one.
@@ -112,7 +148,7 @@ fn open_quote(content: &[u8], separator: u8) -> Option<usize> {
             None if byte == b'"' && begins => open = Some(line),
             _ => {}
         }
-        line += usize::from(byte == b'\n');
+        line += usize::from(ends_line(byte, bytes.peek().copied()));
         begins = open.is_none() && [separator, b'\n', b'\r'].contains(&byte);
     }
     open
@@ -175,13 +211,27 @@ mod tests {
             ),
             ("f.jsonl", "[1]\n[2]", "f.jsonl:1: the line is JSON, but not an object"),
             ("f.csv", "b,c\n1,2\n", "f.csv:2: has no `a`; there are `b`, `c`"),
-            (
-                "f.csv",
-                "a,b\n1,2,3\n",
-                "f.csv:2: CSV error: record 1 (line: 2, byte: 4): found record with 3 fields, but the previous record has 2 fields",
-            ),
+            ("f.csv", "a,b\n1,2,3\n", "f.csv:2: it has 3 cells, the header 2"),
         ] {
             assert_eq!(read(name, content.as_bytes()).1[0], problem);
+        }
+        // Whatever lines end with, rows have those of their own.
+        let table = "a,b\n1,x\n\n\n2,\"y\nz\"\n3\n4,v,w\n5,\"open\n6,6\n";
+        for end in ["\n", "\r\n", "\r"] {
+            let place = tempfile::tempdir().unwrap();
+            let path = place.path().join("f.csv");
+            std::fs::write(&path, table.replace('\n', end)).unwrap();
+            let (mut places, mut problems) = (Vec::new(), Problems::default());
+            each_record("task.path", &path, &mut problems, |place, _| {
+                places.push(place);
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(places, [2, 5], "{end:?}");
+            let told: Vec<&str> =
+                problems.all().iter().filter_map(|problem| problem.split_once("f.csv")).map(|(_, what)| what).collect();
+            let quote = ":9: the quote that opens here is never closed: everything after it is one row";
+            assert_eq!(told, [":7: it has 1 cell, the header 2", ":8: it has 3 cells, the header 2", quote], "{end:?}");
         }
         // Columns without a name, as spreadsheets leave them, are nothing.
         assert_eq!(read("f.csv", b"a,,\nx,1,2\n").0, ["x"]);

@@ -136,8 +136,12 @@ impl Renderer {
         }
         pieces.retain(|piece| *piece != Piece::Text(String::new()));
         if question.document.text.trim().is_empty() {
-            // A prompt without a document: what tells which examples are the same is all of it.
-            let text = pieces.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "" }).collect();
+            // A prompt without a document: what tells which examples are the same is all of it, and where there is none, the answer.
+            let mut text: String =
+                pieces.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "" }).collect();
+            if text.trim().is_empty() {
+                text.clone_from(&answer);
+            }
             question.document = Arc::new(Document { id: question.document.id.clone(), text });
         }
         pieces.push(Piece::Answer(answer.clone()));

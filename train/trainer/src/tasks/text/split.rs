@@ -70,25 +70,27 @@ pub(super) fn divide(
     Ok(parts)
 }
 
-/// The group of each document. One's own lines are the same only when they are equal: they may share instructions.
+/// The group of each document. One's own lines are the same only when they are equal: they may share instructions. Where all have
+/// one prompt, those with one answer are the same.
 fn grouped<'a>(
     format: TextFormat,
     examples: impl Iterator<Item = &'a Example>,
 ) -> HashMap<*const super::Document, usize> {
-    let mut documents = Vec::new();
+    let (mut documents, mut answers) = (Vec::new(), Vec::new());
     let mut seen = HashSet::new();
     for example in examples {
         if seen.insert(Arc::as_ptr(&example.question.document)) {
             documents.push(&example.question.document);
+            answers.push(example.answer());
         }
     }
     let numbers: Vec<usize> = if format.is_own() {
-        let mut first: HashMap<&str, usize> = HashMap::new();
-        documents
-            .iter()
-            .enumerate()
-            .map(|(index, document)| *first.entry(document.text.trim()).or_insert(index))
-            .collect()
+        let first_of = |texts: &[&str]| -> Vec<usize> {
+            let mut first: HashMap<&str, usize> = HashMap::new();
+            texts.iter().enumerate().map(|(index, text)| *first.entry(text.trim()).or_insert(index)).collect()
+        };
+        let by_prompt = first_of(&documents.iter().map(|document| &document.text[..]).collect::<Vec<_>>());
+        if by_prompt.iter().any(|&number| number != 0) { by_prompt } else { first_of(&answers) }
     } else {
         duplicate_groups(&documents.iter().map(|document| &document.text[..]).collect::<Vec<_>>())
     };
@@ -97,6 +99,7 @@ fn grouped<'a>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::document::Piece;
     use super::super::{Document, Question};
     use super::*;
 
@@ -138,5 +141,24 @@ mod tests {
         assert!(all.contains("nothing is left for training"), "{all}");
         let one = divide(vec![example("d1", "a"), example("d2", "a")], None, None, (TextFormat::Jsonl, 0.1, 0));
         assert!(one.unwrap_err().contains("there is 1 document to divide"));
+    }
+
+    #[test]
+    fn examples_with_one_prompt_are_divided_by_their_answers() {
+        let of = |i: usize| {
+            let answer = Piece::Answer(format!("story {}", i % 10));
+            Example { pieces: vec![answer], ..example(&format!("d{i}"), "Write a story.") }
+        };
+        let all = || (0..20).map(of).collect::<Vec<_>>();
+        let parts = divide(all(), None, None, (TextFormat::Jsonl, 0.3, 0)).unwrap();
+        assert_eq!((parts.train.len(), parts.validation.len()), (14, 6));
+        assert!(names(&parts.train).is_disjoint(&names(&parts.validation)));
+        let parts = divide(all(), Some(vec![of(3)]), None, (TextFormat::Jsonl, 0.3, 0)).unwrap();
+        assert_eq!((parts.train.len(), parts.validation.len(), parts.left_out), (18, 1, 2));
+        // With another prompt among them, prompts tell.
+        let mut two = all();
+        two.push(example("d20", "Write a poem."));
+        let parts = divide(two, None, None, (TextFormat::Jsonl, 0.3, 0)).unwrap();
+        assert_eq!(parts.train.len().min(parts.validation.len()), 1);
     }
 }
