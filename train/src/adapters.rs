@@ -34,7 +34,8 @@ pub fn names(run: &Path) -> Result<Vec<String>> {
 /// When its directory cannot be read.
 pub fn tell_missing(config: &Config, run: &Path) -> Result<()> {
     let there = names(run)?;
-    let all = config.adapter.iter().filter(|adapter| adapter.method.kind() != NONE).flat_map(AdapterConfig::names);
+    let all =
+        config.adapter.iter().filter(|adapter| adapter.method.kind() != NONE).flat_map(AdapterConfig::saved_names);
     let missing: Vec<String> = all.filter(|name| !there.contains(name)).collect();
     if !missing.is_empty() {
         tell!("warning: {} lacks the adapters {}", run.join("adapters").display(), missing.join(", "));

@@ -145,7 +145,7 @@ pub fn run(args: &Args, group: &Group) -> Result<()> {
 fn prepare(args: &Args) -> Result<Ready> {
     // A result has no figures on another file.
     let known = args.data.is_none().then(|| args.split());
-    let checks = args.expect.iter().map(|text| Check::parse(text, &args.run, known));
+    let checks = args.expect.iter().map(|text| Check::parse(text, &args.run, (known, args.sequences)));
     let checks = checks.collect::<Result<Vec<_>>>()?;
     let mut config = load_run(&args.run)?;
     check_metrics(&checks, args)?;
@@ -398,8 +398,8 @@ struct Check {
 }
 
 impl Check {
-    /// A row stands for its figure on `split`, if it has one, in the result of `run`.
-    fn parse(text: &str, run: &Path, split: Option<Split>) -> Result<Self> {
+    /// A row stands for its figure on `split`, if it has one, in the result of `run`; not where fewer `sequences` are asked for.
+    fn parse(text: &str, run: &Path, (split, sequences): (Option<Split>, Option<NonZeroUsize>)) -> Result<Self> {
         let parts = text.split_once(">=").map(|(m, r)| (m, true, r)).or_else(|| {
             let (metric, reference) = text.split_once("<=")?;
             Some((metric, false, reference))
@@ -410,7 +410,9 @@ impl Check {
         let (metric, reference) = (metric.trim().to_owned(), reference.trim());
         let limit = match reference.parse() {
             Ok(number) => number,
-            Err(_) => relative(&metric, reference, run, split).with_context(|| format!("--expect {text}"))?,
+            Err(_) => {
+                relative(&metric, reference, run, (split, sequences)).with_context(|| format!("--expect {text}"))?
+            }
         };
         ensure!(f64::is_finite(limit), "--expect {text}: {limit} is no limit");
         Ok(Check { text: text.to_owned(), metric, at_least, limit })
@@ -433,7 +435,12 @@ impl Check {
 }
 
 /// `hrm`, `hrm-0.01`, `lora+0.05`: a row of the run's result and a number.
-fn relative(metric: &str, reference: &str, run: &Path, split: Option<Split>) -> Result<f64> {
+fn relative(
+    metric: &str,
+    reference: &str,
+    run: &Path,
+    (split, sequences): (Option<Split>, Option<NonZeroUsize>),
+) -> Result<f64> {
     let split = split.context("a result has no figures on the file of --data: name a number")?;
     let run = Run::load(run)?;
     // Names may hold a minus themselves: the longest one that fits is meant.
@@ -447,6 +454,13 @@ fn relative(metric: &str, reference: &str, run: &Path, split: Option<Split>) -> 
         Split::Validation => Some(&row.validation),
         Split::Test => row.test.as_ref(),
     };
+    let of = scores.map_or(0, |scores| scores.sequences as usize);
+    if let Some(asked) = sequences.filter(|asked| asked.get() < of) {
+        bail!(
+            "the figure of row `{}` is of {of} sequences, and --sequences asks for {asked}: name a number, or leave --sequences out",
+            row.name
+        );
+    }
     let value = scores.and_then(|scores| scores.get(metric));
     value
         .map(|value| value + offset)
@@ -470,7 +484,7 @@ mod tests {
     #[test]
     fn checks() {
         let scores = Scores { metrics: BTreeMap::from([("accuracy".to_owned(), 0.7)]), ..Scores::default() };
-        let parse = |text: &str| Check::parse(text, Path::new("nowhere"), Some(Split::Validation));
+        let parse = |text: &str| Check::parse(text, Path::new("nowhere"), (Some(Split::Validation), None));
         let failure = |text: &str| parse(text).unwrap().failure("hrm", &scores).map(|failure| failure.is_some());
         assert!(!failure("accuracy>=0.69").unwrap());
         assert!(failure("accuracy >= 0.71").unwrap());

@@ -184,6 +184,8 @@ fn eval_repeats_the_figures_of_the_run() {
     }
     let train = place.run(&["eval", "tested", "--split", "train", "--adapter", "hrm", "--expect", "loss<=hrm"]);
     train.refused(&["no figures on training data"]);
+    let few = place.run(&["eval", "tested", "--sequences", "3", "--adapter", "hrm", "--expect", "loss<=hrm"]);
+    few.refused(&["the figure of row `hrm` is of ", " sequences, and --sequences asks for 3"]);
     // An adapter is scored by its own settings, not by those of the others.
     let own = TINY.replace("truncate = {", "train = { label_smoothing = 0.1 }\ntruncate = {");
     place.fit(&own, "smoothed", &[]);

@@ -19,7 +19,8 @@ use std::fs;
 fn a_trained_adapter_is_probed_and_measured() {
     let place = Place::new();
     let asked = "truncate = { total = 3 }\nprobe = [{ gate = 0.0 }, { gate = 0.5 }, { gate = 1e38 }]\nexactness = { sequences = 3 }";
-    place.fit(&TINY.replace("truncate = { order = 2 }", asked), "run", &[]);
+    let finished = place.fit(&TINY.replace("truncate = { order = 2 }", asked), "run", &[]);
+    assert!(!finished.stderr.contains("lacks the adapters"), "probes are not saved: {}", finished.stderr);
     let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
     let rows = result["rows"].as_array().unwrap();
     let names: Vec<&str> = rows.iter().map(|row| row["name"].as_str().unwrap()).collect();

@@ -50,9 +50,14 @@ const LONGEST: usize = 200;
 impl AdapterConfig {
     /// Names of the rows that are made of it, and of the directories under `adapters/`.
     pub fn names(&self) -> Vec<String> {
+        let probes = self.probe.iter().map(|probe| probe.row_name(&self.name));
+        self.saved_names().into_iter().chain(probes).collect()
+    }
+
+    /// Names of the directories under `adapters/`: probes are not saved.
+    pub fn saved_names(&self) -> Vec<String> {
         let mut names = vec![self.name.clone()];
         names.extend(self.truncate.iter().map(|rule| rule.row_name(&self.name)));
-        names.extend(self.probe.iter().map(|probe| probe.row_name(&self.name)));
         names.extend(self.reduce.map(|_| self.name_in_training()));
         names
     }

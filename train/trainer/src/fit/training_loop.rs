@@ -291,7 +291,8 @@ impl Stage<'_> {
         // Metrics of generated answers are measured at the end only.
         let compared = if scores.get(primary).is_some() { primary } else { metric::LOSS };
         let so_far = &mut session.state.progress;
-        let is_best = so_far.compare(step, compared, scores.get(compared).unwrap_or(f64::NAN));
+        let is_best =
+            so_far.compare(step, compared, scores.get(compared).unwrap_or(f64::NAN), scores.get(metric::LOSS));
         let waited = so_far.best.as_ref().map_or(0, |best| best.waited);
         if step < training.steps() && self.settings.patience.is_some_and(|patience| waited >= patience) {
             so_far.stopped_early = true;

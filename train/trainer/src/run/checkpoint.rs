@@ -85,18 +85,26 @@ pub struct StageProgress {
 pub struct Best {
     /// It, and the one after the last step so far.
     pub kept: Kept,
+    /// Its loss: of equal ones the lower counts.
+    #[serde(default)]
+    pub loss: Option<f64>,
     /// Evaluations in a row since then that were no better.
     pub waited: u64,
 }
 
 impl StageProgress {
-    /// Takes up the value of `metric` after `step`. True when it is better than every one before; `NaN` never is.
-    pub fn compare(&mut self, step: u64, metric: &str, value: f64) -> bool {
+    /// Takes up the value of `metric` after `step`, and the loss there. True when it is better than every one before, or as good with a
+    /// lower loss; `NaN` never is.
+    pub fn compare(&mut self, step: u64, metric: &str, value: f64, loss: Option<f64>) -> bool {
         let larger = metric::larger_is_better(metric);
-        let better = |before: f64| if larger { value > before } else { value < before };
+        let better = |best: &Best| {
+            let (before, lower) = (best.kept.value, loss.zip(best.loss).is_some_and(|(loss, before)| loss < before));
+            let ahead = if larger { value > before } else { value < before };
+            ahead || (value == before && lower)
+        };
         let evaluations = 1 + self.best.as_ref().map_or(0, |best| best.kept.evaluations);
         match &mut self.best {
-            Some(best) if !better(best.kept.value) => {
+            Some(best) if !better(best) => {
                 best.kept.last = value;
                 best.kept.evaluations = evaluations;
                 best.waited += 1;
@@ -105,7 +113,7 @@ impl StageProgress {
             None if value.is_nan() => false,
             best => {
                 let kept = Kept { step, metric: metric.to_owned(), value, last: value, evaluations };
-                *best = Some(Best { kept, waited: 0 });
+                *best = Some(Best { kept, loss, waited: 0 });
                 true
             }
         }
@@ -268,7 +276,7 @@ mod tests {
         let kept = Kept { value: f64::NAN, last: f64::INFINITY, ..Kept::default() };
         saved.progress.curve = vec![(1, 0.5), (2, f64::NAN)];
         saved.progress.window_loss = f64::NAN;
-        saved.progress.best = Some(Best { kept: kept.clone(), waited: 0 });
+        saved.progress.best = Some(Best { kept: kept.clone(), loss: Some(0.4), waited: 0 });
         let training =
             TrainingResult { curve: vec![(1, f64::INFINITY)], kept: Some(kept), ..TrainingResult::default() };
         saved.rows.push(AdapterResult { training: Some(training), ..AdapterResult::default() });
@@ -308,9 +316,13 @@ mod tests {
     fn evaluations_are_compared_in_the_direction_of_their_metric() {
         let run = |metric: &str, values: &[f64]| {
             let mut progress = StageProgress::default();
-            let better: Vec<bool> = (1..).zip(values).map(|(i, &x)| progress.compare(10 * i, metric, x)).collect();
+            let better = (1..).zip(values).map(|(i, &x)| progress.compare(10 * i, metric, x, None)).collect::<Vec<_>>();
             (better, progress.best)
         };
+        let mut tied = StageProgress::default();
+        let mut at = |step, loss| tied.compare(step, "accuracy", 0.5, Some(loss));
+        assert_eq!([at(1, 7.0), at(2, 6.0), at(3, 6.0), at(4, f64::NAN), at(5, 5.0)], [true, true, false, false, true]);
+        assert_eq!(tied.best.map(|best| (best.kept.step, best.loss, best.waited)), Some((5, Some(5.0), 0)));
         let (better, best) = run("accuracy", &[0.5, 0.7, 0.7, f64::NAN, 0.6]);
         assert_eq!(better, [true, true, false, false, false], "the first of two equal ones is kept");
         let best = best.unwrap();
