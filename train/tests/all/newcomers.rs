@@ -33,6 +33,34 @@ fn a_run_is_looked_at_from_another_directory() {
     assert!(fs::read_to_string(place.path("far/away/run/config.toml")).unwrap().contains("path = \"book.txt\""));
 }
 
+#[cfg(unix)]
+#[test]
+fn a_run_that_goes_on_from_another_directory_can_still_be_moved() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("project/runs")).unwrap();
+    place.write("project/book.txt", "It was a bright cold day in April. ".repeat(60));
+    let start = TINY.find("[task]").unwrap();
+    let end = TINY.find("[backbone]").unwrap();
+    let task = "[task]\nkind = \"bytes\"\npath = \"book.txt\"\nlength = 12\ntrain_sequences = 64\nvalidation_sequences = 16\ntest_sequences = 0\n\n";
+    let config =
+        [&TINY[..start], task, &TINY[end..]].concat().replace("steps = 12", "steps = 80\ncheckpoint_every = 5");
+    place.write("project/config.toml", config);
+    let run = place.path("project/runs/x").display().to_string();
+    let mut begun = place.command(&["fit", "config.toml", "--out", &run]);
+    let mut child = begun.current_dir(place.path("project")).stderr(std::process::Stdio::null()).spawn().unwrap();
+    while !fs::read_dir(place.path("project/runs/x/checkpoints")).is_ok_and(|mut found| found.next().is_some()) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it could be stopped");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let resumed = place.run(&["fit", "--out", &run, "--resume"]);
+    assert_eq!(resumed.code, Some(0), "{}", resumed.stderr);
+    fs::rename(place.path("project"), place.path("moved")).unwrap();
+    let evaluated = place.run(&["eval", "moved/runs/x", "--adapter", "hrm"]);
+    assert_eq!(evaluated.code, Some(0), "{}", evaluated.stderr);
+}
+
 #[test]
 fn adapters_are_chosen_by_name() {
     let place = Place::new();

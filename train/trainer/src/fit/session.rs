@@ -19,7 +19,7 @@ use crate::results::{
 };
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::interrupt::{self, AtOnce};
-use crate::run::{EventLog, Progress, RunDirectory, environment, memory};
+use crate::run::{EventLog, Finder, Progress, RunDirectory, environment, memory};
 use crate::tasks::Task;
 use anyhow::{Context, Result, anyhow};
 use hankel_core::{Device, Error, Tensor};
@@ -43,6 +43,15 @@ pub(super) struct Session<'a> {
     earlier_seconds: f64,
 }
 
+/// Whether a run that goes on has other settings than are stored. Paths that are relative to where it was begun are no others.
+fn is_another(directory: &RunDirectory, resolved: &str) -> bool {
+    let Ok(stored) = hankel_io::input::read_to_string(&directory.config()) else { return false };
+    let (file, finder) = (directory.config().display().to_string(), Finder::new(directory.path()));
+    stored != resolved
+        && !Config::load_of_run(&stored, &file, &|path| finder.find(path), &[])
+            .is_ok_and(|config| config.to_toml() == resolved)
+}
+
 impl<'a> Session<'a> {
     /// Begins a run, or goes on with one from its `state`.
     pub(super) fn open(
@@ -58,8 +67,7 @@ impl<'a> Session<'a> {
             directory.clean();
         }
         let resolved = config.to_toml();
-        if resume && writes && hankel_io::input::read_to_string(&directory.config()).is_ok_and(|text| text != resolved)
-        {
+        if resume && writes && is_another(&directory, &resolved) {
             // It goes on with another device.
             directory.write(&directory.config(), &resolved)?;
         }
