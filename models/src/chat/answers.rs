@@ -98,38 +98,86 @@ fn span(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) ->
     // What is not there is written as nothing.
     let content = messages[index].get("content").filter(|content| !content.is_null()).map_or(Some(""), Json::as_str)?;
     let Some((marked, end)) = closed(template, messages, index, text) else {
-        return by_prefixes(template, messages, index, text);
+        return by_prefixes(template, messages, index, text).or_else(|| by_calls(template, messages, index, text));
     };
     // What ends the turn, from a conversation that ends there.
     let alone = template.run_unchecked(&marked[..=index], false).ok()?;
     let marker = alone[alone.find(CLOSE)? + CLOSE.len_utf8()..].trim_end();
-    let end = end + ended_by(marker, &text[end..])?.len();
+    let end = end + template.ended_by(marker, &text[end..])?.len();
     let before =
         template.run(&messages[..index], true).ok().filter(|before| index > 0 && text.starts_with(&before[..]));
     if let Some(before) = before {
         return (before.len() <= end).then_some(before.len()..end);
     }
     let first = if content.trim().is_empty() { 0 } else { content.len() - content.trim_start().len() };
-    let opened = with_mark(messages, index, first, OPEN);
-    let start = mark_in(&template.run_unchecked(&opened, false).ok()?, OPEN, text)?;
-    // The template may write something of its own between what begins an answer and the content (Qwen 3 a block of thoughts
-    // where an answer has none), and write the messages before it otherwise when they stand alone.
-    let header = header(template, messages, index);
-    let previous = (index > 0).then(|| closed(template, messages, index - 1, text)).flatten().map_or(0, |(_, end)| end);
-    let header = header.and_then(|header| Some(text.get(previous..start)?.rfind(&header)? + previous + header.len()));
-    let start = header.unwrap_or(start);
+    // A template may leave out what the assistant thought (DeepSeek R1, Qwen 3 in earlier turns).
+    let thought = content.rfind(THOUGHT).map(|at| at + THOUGHT.len());
+    let said = thought.map(|after| content.len() - content[after..].trim_start().len());
+    let start = [Some(first), said].into_iter().flatten().find_map(|at| {
+        let opened = with_mark(messages, index, at, OPEN);
+        mark_in(&template.run_unchecked(&opened, false).ok()?, OPEN, text)
+    })?;
+    let start = begins(template, messages, index, text, start).unwrap_or(start);
     (start <= end).then_some(start..end)
 }
 
-/// What of `marker`, which ends a conversation, ends the turn where `rest` comes after it: a template may write the token that ends a
-/// text behind the last turn alone (Phi-3).
-fn ended_by<'a>(marker: &'a str, rest: &str) -> Option<&'a str> {
-    if rest.starts_with(marker) {
-        return Some(marker);
+/// What ends the thoughts in an answer.
+const THOUGHT: &str = "</think>";
+
+/// Where message `index` begins, of which something stands at `at`: behind what begins an answer, or, where nothing does, behind what
+/// ends the message before it. The template may write something of its own there (Qwen 3 a block of thoughts where an answer has
+/// none), and write the messages before it otherwise when they stand alone.
+fn begins(template: &ChatTemplate, messages: &[Json], index: usize, text: &str, at: usize) -> Option<usize> {
+    let previous = (index > 0).then(|| closed(template, messages, index - 1, text)).flatten();
+    let from = previous.as_ref().map_or(0, |(_, end)| *end);
+    if let Some(header) = header(template, messages, index) {
+        return Some(text.get(from..at)?.rfind(&header)? + from + header.len());
     }
-    let same = marker.char_indices().zip(rest.chars()).find(|((_, c), other)| c != other).map(|((at, _), _)| at)?;
-    let line = marker[..same].rfind('\n')?;
-    Some(marker[..line].trim_end()).filter(|marker| !marker.is_empty())
+    let (marked, end) = previous?;
+    let before = template.run_unchecked(&marked[..index], true).ok()?;
+    let tail = &before[before.find(CLOSE)? + CLOSE.len_utf8()..];
+    (text.get(end..at)?.starts_with(tail)).then_some(end + tail.len())
+}
+
+/// Message `index`, which calls tools, by marks in the names of the functions, where the templates writes what is around its content
+/// otherwise when it has some.
+fn by_calls(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) -> Option<Range<usize>> {
+    let last = messages[index].get("tool_calls")?.as_array()?.len().checked_sub(1)?;
+    let with_mark = |call: usize, mark: char| {
+        let mut messages = messages.to_vec();
+        let call = &mut messages[index]["tool_calls"][call];
+        let call = if call["function"].is_object() { &mut call["function"] } else { call };
+        let name = call["name"].as_str()?;
+        call["name"] = if mark == OPEN { format!("{OPEN}{name}") } else { format!("{name}{CLOSE}") }.into();
+        Some(messages)
+    };
+    let place = |messages: &[Json], mark| mark_in(&template.run_unchecked(messages, false).ok()?, mark, text);
+    let first = place(&with_mark(0, OPEN)?, OPEN)?;
+    let closed = with_mark(last, CLOSE)?;
+    let named = place(&closed, CLOSE)?;
+    let alone = template.run_unchecked(&closed[..=index], false).ok()?;
+    let marker = alone[alone.find(CLOSE)? + CLOSE.len_utf8()..].trim_end();
+    let end = named + template.ended_by(marker, &text[named..])?.len();
+    let start = begins(template, messages, index, text, first)?;
+    (start <= end).then_some(start..end)
+}
+
+impl ChatTemplate {
+    /// What of `marker`, which ends a conversation, ends the turn where `rest` comes after it: a template may write the token that ends a
+    /// text behind the last turn alone, on the same line (Phi-4) or on one of its own (Phi-3).
+    fn ended_by<'a>(&self, marker: &'a str, rest: &str) -> Option<&'a str> {
+        if rest.starts_with(marker) {
+            return Some(marker);
+        }
+        let eos = self.variables.get("eos_token").and_then(Json::as_str).filter(|eos| !eos.is_empty());
+        let without = eos.and_then(|eos| Some(marker.strip_suffix(eos)?.trim_end()));
+        if let Some(marker) = without.filter(|marker| !marker.is_empty() && rest.starts_with(marker)) {
+            return Some(marker);
+        }
+        let same = marker.char_indices().zip(rest.chars()).find(|((_, c), other)| c != other).map(|((at, _), _)| at)?;
+        let line = marker[..same].rfind('\n')?;
+        Some(marker[..line].trim_end()).filter(|marker| !marker.is_empty())
+    }
 }
 
 /// Message `index` where a mark in its content does not show, or changes what is written around it, as in calls of tools, which have
@@ -199,6 +247,78 @@ mod tests {
                       {% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}{% endif %}";
         let turns = said(&[("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]);
         assert_eq!(answers(source, &turns), ["b<|end|>", "d<|end|>\n<|endoftext|>"]);
+    }
+
+    /// That of Phi-4: on the same line.
+    #[test]
+    fn a_template_may_end_the_text_on_the_line_of_the_last_turn() {
+        let source = "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}\
+                      {% if add_generation_prompt %}{{ '<|assistant|>' }}{% else %}{{ eos_token }}{% endif %}";
+        let turns = said(&[("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")]);
+        assert_eq!(answers(source, &turns), ["b<|end|>", "d<|end|><|endoftext|>"]);
+    }
+
+    /// That of Qwen 3: an empty block of thoughts before the last message alone, and a line break between content and calls.
+    #[test]
+    fn calls_are_found_by_the_names_of_their_functions() {
+        let source = "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<|im_start|>assistant\n' }}\
+                      {% if loop.last %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{{ m.content or '' }}\
+                      {% for call in m.tool_calls or [] %}{% if not loop.first or m.content %}{{ '\n' }}{% endif %}\
+                      {{ '<tool_call>\n{\"name\": \"' + call.function.name + '\", \"arguments\": ' }}{{ call.function.arguments|tojson }}\
+                      {{ '}\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}\
+                      {% else %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endif %}{% endfor %}\
+                      {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+        let call = |name: &str| json!({"type": "function", "function": {"name": name, "arguments": {"x": 1e-7}}});
+        let messages = [
+            json!({"role": "user", "content": "a"}),
+            json!({"role": "assistant", "content": "", "tool_calls": [call("f"), call("g")]}),
+            json!({"role": "tool", "content": "b"}),
+            json!({"role": "assistant", "content": "c"}),
+        ];
+        let one = |name: &str| {
+            format!("<tool_call>\n{{\"name\": \"{name}\", \"arguments\": {{\"x\": 1e-07}}}}\n</tool_call>")
+        };
+        let calls = format!("{}\n{}<|im_end|>", one("f"), one("g"));
+        assert_eq!(answers(source, &messages), [calls, "<think>\n\n</think>\n\nc<|im_end|>".to_owned()]);
+    }
+
+    /// That of Mistral: nothing begins an answer, and the tools stand before the last question.
+    #[test]
+    fn calls_without_anything_that_begins_an_answer() {
+        let source = "{% set last = messages|selectattr('role', 'equalto', 'user')|list|last %}{% for m in messages %}\
+                      {% if m.role == 'user' %}{% if m == last %}{{ '[TOOLS]' }}{% endif %}{{ '[INST] ' + m.content + '[/INST]' }}\
+                      {% elif m.role == 'tool' %}{{ '[RESULT]' + m.content + '[/RESULT]' }}\
+                      {% elif m.tool_calls %}{{ '[CALL] ' + m.tool_calls[0].function.name + eos_token }}\
+                      {% else %}{{ ' ' + m.content + eos_token }}{% endif %}{% endfor %}";
+        let messages = [
+            json!({"role": "user", "content": "a"}),
+            json!({"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}),
+            json!({"role": "tool", "content": "b"}),
+            json!({"role": "assistant", "content": "c"}),
+            json!({"role": "user", "content": "d"}),
+            json!({"role": "assistant", "content": "e"}),
+        ];
+        let found = answers(source, &messages);
+        assert_eq!((&found[0][..], found.len()), ("[CALL] f<|endoftext|>", 3), "{found:?}");
+    }
+
+    /// That of DeepSeek R1: thoughts are left out.
+    #[test]
+    fn answers_whose_thoughts_are_left_out() {
+        let source = "{% for m in messages %}{% if m.role == 'assistant' %}\
+                      {{ '<A>' + m.content.split('</think>')[-1]|trim + eos_token }}{% else %}{{ '<U>' + m.content }}{% endif %}{% endfor %}\
+                      {% if add_generation_prompt %}{{ '<A><think>\n' }}{% endif %}";
+        let turns = said(&[("user", "a"), ("assistant", "<think>\nx\n</think>\n\nb")]);
+        assert_eq!(answers(source, &turns), ["b<|endoftext|>"]);
+    }
+
+    #[test]
+    fn line_ends_are_read_as_one() {
+        let turns = said(&[("user", "a"), ("assistant", "b")]);
+        let template =
+            ChatTemplate::new("{% for m in messages %}\r\n{{ m.role }}\r\n{{ m.content }};\r{% endfor %}", None, None)
+                .unwrap();
+        assert_eq!(template.conversation(&turns).unwrap().text, "user\na;\nassistant\nb;\n");
     }
 
     /// That of SmolLM3: what begins an answer is marked with it.

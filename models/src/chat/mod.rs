@@ -62,7 +62,9 @@ struct Program {
 
 impl Program {
     fn compile(source: &str) -> Result<Self> {
-        let (source, is_marked) = answers::replace_marks(source);
+        // Jinja reads all line ends as one.
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
+        let (source, is_marked) = answers::replace_marks(&source);
         let environment = apart::run(move || environment(&source).map_err(|error| explain(&error)));
         let environment = environment.map_err(|failure| failure.to_string())??;
         Ok(Program { environment: Arc::new(environment), is_marked, is_too_slow: Arc::default() })
@@ -186,6 +188,8 @@ fn environment(source: &str) -> std::result::Result<Environment<'static>, Error>
     environment.set_fuel(Some(FUEL));
     environment.set_formatter(python::print);
     environment.set_unknown_method_callback(python::method);
+    environment.add_test("iterable", python::is_iterable);
+    environment.add_test("sequence", python::is_sequence);
     environment.add_filter("trim", python::trim);
     environment.add_filter("tojson", python::to_json);
     environment.add_filter(answers::FILTER, answers::mark);

@@ -107,7 +107,7 @@ fn text<'a>(state: &State, value: &'a Value) -> Result<Cow<'a, str>, Error> {
 /// Writes a value as Python's `str` does.
 pub(super) fn print(out: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
     match value.kind() {
-        ValueKind::Bool | ValueKind::None | ValueKind::Seq | ValueKind::Map => {
+        ValueKind::Bool | ValueKind::None | ValueKind::Number | ValueKind::Seq | ValueKind::Map => {
             let text = represent(state, value, 0)?;
             Ok(out.write_str(&text)?)
         }
@@ -127,6 +127,7 @@ fn represent(state: &State, value: &Value, depth: usize) -> Result<String, Error
         ValueKind::None => "None".to_owned(),
         ValueKind::Undefined => "Undefined".to_owned(),
         ValueKind::String => quote(value.as_str().unwrap_or_default()),
+        ValueKind::Number if !value.is_integer() => float(f64::try_from(value.clone())?),
         ValueKind::Seq => {
             let items: Vec<_> =
                 value.try_iter()?.map(|item| represent(state, &item, depth + 1)).collect::<Result<_, _>>()?;
@@ -169,6 +170,29 @@ fn quote(text: &str) -> String {
     out
 }
 
+/// The test `iterable`: what has an iterator in Python, where None has none and what is undefined an empty one.
+pub(super) fn is_iterable(value: &Value) -> bool {
+    is_sequence(value) || value.kind() == ValueKind::Iterable
+}
+
+/// The test `sequence`: what has a length and items by a key in Python.
+pub(super) fn is_sequence(value: &Value) -> bool {
+    use ValueKind::{Bytes, Map, Seq, String, Undefined};
+    matches!(value.kind(), Undefined | String | Bytes | Seq | Map)
+}
+
+/// A number as `repr` writes it (infinities and NaN as `inf` and `nan`): with an exponent of two digits or more below 1e-4 and from 1e16 on.
+fn float(value: f64) -> String {
+    let short = format!("{value:e}");
+    let Some((digits, exponent)) = short.split_once('e') else { return short.to_lowercase() };
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..16).contains(&exponent) => {
+            format!("{digits}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+        }
+        _ => format!("{value:?}"),
+    }
+}
+
 /// The filter `tojson`: as `json.dumps` writes it, without the escapes for HTML.
 #[allow(clippy::needless_pass_by_value, reason = "a filter gets its named arguments by value")]
 pub(super) fn to_json(state: &State, value: &Value, indent: Option<usize>, kwargs: Kwargs) -> Result<String, Error> {
@@ -191,7 +215,7 @@ pub(super) fn to_json(state: &State, value: &Value, indent: Option<usize>, kwarg
         ));
     }
     let text = match indent {
-        Some(indent) => written(value, PrettyFormatter::with_indent(" ".repeat(indent).as_bytes()), most),
+        Some(indent) => written(value, Lines(PrettyFormatter::with_indent(" ".repeat(indent).as_bytes())), most),
         None => written(value, Spaced, most),
     };
     let text = text.map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
@@ -225,6 +249,51 @@ impl io::Write for Bounded {
     }
 }
 
+/// On lines of their own, with an indent.
+struct Lines<'a>(PrettyFormatter<'a>);
+
+impl Formatter for Lines<'_> {
+    fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_array(writer)
+    }
+
+    fn end_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_array(writer)
+    }
+
+    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(writer, first)
+    }
+
+    fn end_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_array_value(writer)
+    }
+
+    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_object(writer)
+    }
+
+    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_object(writer)
+    }
+
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(writer, first)
+    }
+
+    fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(writer)
+    }
+
+    fn end_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.0.end_object_value(writer)
+    }
+
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        writer.write_all(float(value).as_bytes())
+    }
+}
+
 /// On one line, with a space after commas and colons.
 struct Spaced;
 
@@ -239,5 +308,9 @@ impl Formatter for Spaced {
 
     fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
         writer.write_all(b": ")
+    }
+
+    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
+        writer.write_all(float(value).as_bytes())
     }
 }
