@@ -7,6 +7,7 @@ use hankel_study::report;
 use hankel_study::sweep::{CellDirectory, Selection, State, of_other_settings, run as run_cells};
 use hankel_trainer::config::Experiment;
 use hankel_trainer::run::{interrupt, lock, memory};
+use hankel_trainer::tell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -139,7 +140,8 @@ pub fn run(args: &Args) -> Result<()> {
     memory::watch();
     interrupt::install(interrupt::SAVING).context("cannot take over Ctrl-C")?;
     let outcome = run_cells(&cells, selection, args.force)?;
-    for page in reports(&cells, &args.out)? {
+    let pages = reports(&cells, &args.out);
+    for page in pages.iter().flatten() {
         terminal::line(&page.display().to_string())?;
     }
     let diverged = outcome.diverged.len();
@@ -157,8 +159,11 @@ pub fn run(args: &Args) -> Result<()> {
         return Err(CheckFailed("another process is running what this job was for: it is not done".to_owned()).into());
     }
     match &outcome.failed[..] {
-        [] => Ok(()),
+        [] => pages.map(|_| ()),
         failed => {
+            if let Err(error) = pages {
+                tell!("warning: {error:#}");
+            }
             let lines: Vec<String> = failed.iter().map(|(name, error)| format!("\n  {name}: {error}")).collect();
             Err(CheckFailed(format!(
                 "{} of the {} failed; the same command tries them again:{}",

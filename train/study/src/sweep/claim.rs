@@ -103,7 +103,14 @@ fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Durati
     let path = directory.join(format!("{PREFIX}{number:04}"));
     let text = serde_json::to_vec(&own).context("a claim as JSON")?;
     match OpenOptions::new().write(true).create_new(true).open(&path) {
-        Ok(mut file) => file.write_all(&text).and_then(|()| file.sync_all()),
+        Ok(mut file) => {
+            let written = file.write_all(&text).and_then(|()| file.sync_all());
+            if written.is_err() {
+                // A full disk: nobody else is to take it for that of a process at work.
+                let _ = fs::remove_file(&path);
+            }
+            written
+        }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             return Ok(Err("another process was faster".to_owned()));
         }
@@ -189,7 +196,8 @@ fn owner(path: &Path) -> Option<Owner> {
     serde_json::from_str(&hankel_io::input::read_to_string(path).ok()?).ok()
 }
 
-/// How long ago a file was written, by the clock that the file system gives to files; `None` when it is gone.
+/// How long ago a file was written, by the clock that the file system gives to files, or how far in its future, after it was set back;
+/// `None` when it is gone.
 fn age(directory: &Path, path: &Path) -> Result<Option<Duration>> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -199,7 +207,7 @@ fn age(directory: &Path, path: &Path) -> Result<Option<Duration>> {
     let here = time(&now).with_context(|| format!("cannot read {}", now.display()));
     let _ = fs::remove_file(&now);
     match time(path) {
-        Ok(then) => Ok(Some(here?.duration_since(then).unwrap_or_default())),
+        Ok(then) => Ok(Some(here?.duration_since(then).unwrap_or_else(|ahead| ahead.duration()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
@@ -267,6 +275,17 @@ mod tests {
         fs::create_dir_all(cell).unwrap();
         let owner = Owner { host: "node7".into(), process: 1, boot: boot.into(), locked, device: device(cell) };
         fs::write(cell.join(".claim-0007"), serde_json::to_vec(&owner).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_claim_of_before_the_clock_was_set_back_is_stale() {
+        let directory = tempfile::tempdir().unwrap();
+        let cell = directory.path().join("cell");
+        left_behind(&cell, "elsewhere", false);
+        let file = fs::File::options().write(true).open(cell.join(".claim-0007")).unwrap();
+        file.set_modified(std::time::SystemTime::now() + Duration::from_secs(7200)).unwrap();
+        assert!(!is_claimed(&cell).unwrap());
+        assert!(claim(&cell, false).unwrap().is_ok());
     }
 
     #[test]
