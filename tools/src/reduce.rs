@@ -570,15 +570,18 @@ fn weighted_report(certificate: &Certificate) -> String {
             share(f.hinf_error, f.hinf_norm),
             f.h2_error.map_or(infinite.into(), number),
             f.h2_error.zip(f.h2_norm).map_or("-".into(), |(error, norm)| share(error, norm)),
-            holds(f.holds).into(),
+            if f.is_within_rounding() { WITHIN_ROUNDING } else { holds(f.holds) }.into(),
         ]);
     }
     format!("\n{title}\n\n{table}")
 }
 
+/// A bound that holds with what rounding is allowed.
+const WITHIN_ROUNDING: &str = "within rounding";
+
 /// [`holds`] of a layer, which says where that takes an allowance for rounding.
 pub fn holds_of(facts: &SystemCertificate) -> &'static str {
-    if facts.is_within_rounding() { "within rounding" } else { holds(facts.holds) }
+    if facts.is_within_rounding() { WITHIN_ROUNDING } else { holds(facts.holds) }
 }
 
 /// The last column: a guarantee that was checked, one that failed, or none.

@@ -70,7 +70,7 @@ fn states_are_recorded_on_real_sequences() {
     let shapes: Vec<_> = states.iter().map(|(label, s)| (label.as_str(), s.states.nrows(), s.states.ncols())).collect();
     assert_eq!(shapes, [("layer 0", 60, 4), ("layer 1", 60, 4)]);
     assert!(states.values().all(|s| s.steps == 12 && s.states.norm_l2() > 0.0));
-    record("none", "none.safetensors").refused(&["none", "not recurrent"]);
+    record("none", "none.safetensors").refused(&["none", "only those of an HRM are"]);
     record("hrm", "states.safetensors").refused(&["states.safetensors", "new file"]);
     assert!(!place.path("none.safetensors").exists());
 }

@@ -45,6 +45,11 @@ pub struct WeightedFacts {
 }
 
 impl WeightedFacts {
+    /// Whether the bound holds only because rounding is allowed for, as of the unweighted error.
+    pub fn is_within_rounding(&self) -> bool {
+        self.holds == Some(true) && self.error_bound.is_some_and(|bound| self.hinf_error > bound * (1.0 + 1e-6))
+    }
+
     /// Measures the error of `reduced` for `full`, both without the gate. `claimed` are the singular values and the bound, without it as well;
     /// `map` is what made both of systems in continuous time.
     ///

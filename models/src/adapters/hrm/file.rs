@@ -46,7 +46,7 @@ impl AdapterSet {
     /// When these are not recurrent adapters.
     pub fn to_hrm_file(&self, base_model: Option<&str>) -> std::result::Result<HrmAdapterFile, String> {
         let config = self.config().ok_or("there are no adapters")?;
-        let own: HrmConfig = config.read().map_err(|_| "only recurrent adapters can be truncated".to_owned())?;
+        let own: HrmConfig = config.read().map_err(|_| "only an HRM can be truncated".to_owned())?;
         let common: SiteSettings = config.read().map_err(|error| error.to_string())?;
         let mut file = HrmConfigFile::new(own.preset, own.state_dim);
         file.mode = own.mode;
@@ -68,7 +68,7 @@ impl AdapterSet {
         let mut layers = Vec::new();
         for (layer, adapters) in self.layers().iter().enumerate() {
             for (site, stream) in adapters.streams() {
-                let hrm: &Hrm = stream.downcast_ref().ok_or("only recurrent adapters can be truncated")?;
+                let hrm: &Hrm = stream.downcast_ref().ok_or("only an HRM can be truncated")?;
                 layers.push(hrm.to_layer_file(layer, site, stream.gate()));
             }
         }

@@ -35,7 +35,7 @@ pub fn record_states(
         }
     }
     if parts.is_empty() {
-        bail!("there are no states to record: the adapter is not recurrent");
+        bail!("there are no states to record: only those of an HRM are");
     }
     Ok(parts.into_iter().map(|((layer, site), parts)| join(layer, site, &parts)).collect())
 }
