@@ -312,6 +312,43 @@ fn the_best_parameters_survive_a_kill() {
     assert!(early.stderr.contains("2 evaluations without a better accuracy: stopped after"), "{}", early.stderr);
 }
 
+/// What evaluates to NaN is neither the best nor a result, whatever its accuracy.
+#[test]
+fn a_model_whose_loss_is_not_finite_is_no_result() {
+    let place = Place::new();
+    let start = TINY.find("[[adapter]]").unwrap();
+    let lora = format!("{}[[adapter]]\nkind = \"lora\"\nrank = 2\n", &TINY[..start]);
+    // The rate is 0 in the first step. What the second one leaves is too large to compute with.
+    let steps = ["steps=2", "warmup_steps=1", "eval_every=1", "lr=1e30", "clip=0"].map(|set| format!("train.{set}"));
+    let set: Vec<&str> = steps.iter().flat_map(|set| ["--set", set.as_str()]).collect();
+    place.fit(&lora, "best", &set);
+    let result =
+        serde_json::from_str::<serde_json::Value>(&fs::read_to_string(place.path("best/result.json")).unwrap())
+            .unwrap();
+    let row = &result["rows"][0];
+    assert_eq!(row["training"]["kept"]["step"], 1, "{row}");
+    assert!(row["validation"]["metrics"]["loss"].as_f64().unwrap() < 10.0, "{row}");
+    let last = place.run(&[&["fit", "config.toml", "--out", "last", "--set", "train.keep=last"], &set[..]].concat());
+    assert_eq!(last.code, Some(1), "{}", last.stderr);
+    let told = "`lora` stopped at step 2: the loss on the validation split is NaN; the last good checkpoint is";
+    assert!(last.stderr.contains(told), "{}", last.stderr);
+}
+
+/// Evaluations before a truncation in training are of what the stage is not to end with.
+#[test]
+fn patience_waits_for_a_truncation() {
+    let place = Place::new();
+    let reduced = TINY.replace("truncate = { order = 2 }", "reduce = { after_epoch = 1, order = 2 }");
+    // An epoch has 8 steps. With a rate of 0 no evaluation is better than the first.
+    let set = ["steps=40", "eval_every=1", "patience=2", "lr=0"].map(|set| format!("train.{set}"));
+    place.fit(&reduced, "run", &set.iter().flat_map(|set| ["--set", set.as_str()]).collect::<Vec<_>>());
+    let result = fs::read_to_string(place.path("run/result.json")).unwrap();
+    let row = serde_json::from_str::<serde_json::Value>(&result).unwrap()["rows"][0].clone();
+    assert_eq!(row["layers"][0]["order"], 2, "{row}");
+    let steps = row["training"]["steps"].as_u64().unwrap();
+    assert!((8..40).contains(&steps), "{steps}");
+}
+
 /// AdaLoRA between two allocations, with its scores and masks; DoRA with dropout.
 #[cfg(unix)]
 #[test]

@@ -72,6 +72,9 @@ pub enum Stop {
     Device(Failure),
 }
 
+/// Advice where values are not finite.
+const SMALLER_STEPS: &str = "a lower `train.lr`, more `train.warmup_steps` or a smaller gate may help";
+
 /// What went wrong in a step.
 #[derive(Debug)]
 pub struct Failure {

@@ -1,6 +1,5 @@
 //! The state of a run between and within its stages: log, checkpoints, rows, result.
 
-use super::Stop;
 use super::backbone_snapshot::BackboneSnapshot;
 use super::contribution::Contributions;
 use super::evaluate::{evaluate_and_generate, to_lines};
@@ -11,11 +10,13 @@ use super::rows::{count_parameters, describe, layer_results, layer_states, scan_
 use super::stage::Stage;
 use super::start::Start;
 use super::truncate::{refusal, truncate, truncate_along_data};
+use super::{Failure, SMALLER_STEPS, Stop};
 use crate::config::{AdapterConfig, Config, TrainConfig};
 use crate::format::thousands;
 use crate::parallel::Group;
 use crate::results::{
     AdapterResult, BackboneResult, Environment, Event, PRETRAIN, RunResult, SCHEMA, Scores, Split, TrainingResult,
+    metric,
 };
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::interrupt::{self, AtOnce};
@@ -359,6 +360,14 @@ impl<'a> Session<'a> {
         };
         drop(at_once);
         let mut full = self.evaluate_row(stage, steps, full)?;
+        if let Some(loss) = full.validation.get(metric::LOSS).filter(|loss| training.steps > 0 && !loss.is_finite()) {
+            let cause = format!("the loss on the validation split is {loss}");
+            let (stage, checkpoint) = (adapter.name.clone(), self.last_checkpoint());
+            self.log.write(&Event::Stopped { stage: stage.clone(), step: steps, reason: cause.clone() })?;
+            return Err(
+                Stop::NonFinite(Failure { stage, step: steps, cause, checkpoint, advice: SMALLER_STEPS }).into()
+            );
+        }
         full.training =
             (training.steps > 0).then(|| TrainingResult { validation: full.validation.clone(), ..training.clone() });
         let mut rows = vec![full.clone()];

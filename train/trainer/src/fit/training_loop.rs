@@ -10,7 +10,7 @@ use super::session::Session;
 use super::stage::Stage;
 use super::training::{StepReport, Training};
 use super::truncate::{save_truncated, truncate_adapters};
-use super::{Failure, Stop};
+use super::{Failure, SMALLER_STEPS, Stop};
 use crate::config::Keep;
 use crate::parallel::Traffic;
 use crate::results::{Communication, Event, LayerState, Split, TrainingResult, metric};
@@ -124,13 +124,16 @@ impl Stage<'_> {
             training.return_to_best()?;
         }
         // What is evaluated from here on is what is saved.
-        if let Some(ranks) = training.model().adapters.end_training()?.and_then(|allocation| allocation.ranks) {
+        let ranks = training.model().adapters.end_training()?.and_then(|allocation| allocation.ranks);
+        // After a last allocation it is no longer what was evaluated.
+        let is_as_it_was = ranks.is_none();
+        if let Some(ranks) = ranks {
             let layers = rank_states(&ranks);
             let (stage, step) = (self.name.to_owned(), training.step_number());
             session.log.write(&Event::Layers { stage, step, layers })?;
         }
         let done = &session.state.progress;
-        let best = done.best.as_ref().filter(|_| settings.keep == Keep::Best);
+        let best = done.best.as_ref().filter(|_| settings.keep == Keep::Best && is_as_it_was);
         let result = TrainingResult {
             steps: training.step_number(),
             kept: best.map(|best| best.kept.clone()),
@@ -294,7 +297,9 @@ impl Stage<'_> {
         let is_best =
             so_far.compare(step, compared, scores.get(compared).unwrap_or(f64::NAN), scores.get(metric::LOSS));
         let waited = so_far.best.as_ref().map_or(0, |best| best.waited);
-        if step < training.steps() && self.settings.patience.is_some_and(|patience| waited >= patience) {
+        // What is still to be truncated is not what the stage is to end with.
+        let is_whole = self.reduced_after()?.is_none_or(|at| step >= at);
+        if is_whole && step < training.steps() && self.settings.patience.is_some_and(|patience| waited >= patience) {
             so_far.stopped_early = true;
             let steps = training.steps();
             progress.note(&format!(
@@ -317,7 +322,7 @@ impl Stage<'_> {
         let is_of_values = matches!(cause, Error::NonFinite { .. });
         let is_of_update = matches!(cause, Error::NonFinite { phase: "update", .. });
         let advice = match cause {
-            Error::NonFinite { .. } => "a lower `train.lr`, more `train.warmup_steps` or a smaller gate may help",
+            Error::NonFinite { .. } => SMALLER_STEPS,
             Error::GpuMemory { .. } => {
                 "a smaller `train.batch_size` (with more `train.accumulation`), shorter sequences, a `train.chunk` or \
                  `backbone.recompute` need less"

@@ -94,8 +94,9 @@ pub struct Best {
 
 impl StageProgress {
     /// Takes up the value of `metric` after `step`, and the loss there. True when it is better than every one before, or as good with a
-    /// lower loss; `NaN` never is.
+    /// lower loss; `NaN` never is, nor what has a loss that is not finite.
     pub fn compare(&mut self, step: u64, metric: &str, value: f64, loss: Option<f64>) -> bool {
+        let value = if loss.is_some_and(|loss| !loss.is_finite()) { f64::NAN } else { value };
         let larger = metric::larger_is_better(metric);
         let better = |best: &Best| {
             let (before, lower) = (best.kept.value, loss.zip(best.loss).is_some_and(|(loss, before)| loss < before));
@@ -322,7 +323,8 @@ mod tests {
         let mut tied = StageProgress::default();
         let mut at = |step, loss| tied.compare(step, "accuracy", 0.5, Some(loss));
         assert_eq!([at(1, 7.0), at(2, 6.0), at(3, 6.0), at(4, f64::NAN), at(5, 5.0)], [true, true, false, false, true]);
-        assert_eq!(tied.best.map(|best| (best.kept.step, best.loss, best.waited)), Some((5, Some(5.0), 0)));
+        assert!(!tied.compare(6, "accuracy", 0.9, Some(f64::INFINITY)));
+        assert_eq!(tied.best.map(|best| (best.kept.step, best.loss, best.waited)), Some((5, Some(5.0), 1)));
         let (better, best) = run("accuracy", &[0.5, 0.7, 0.7, f64::NAN, 0.6]);
         assert_eq!(better, [true, true, false, false, false], "the first of two equal ones is kept");
         let best = best.unwrap();

@@ -59,7 +59,8 @@ impl MetricSums {
             self.loss += weight * token.loss;
             self.weight += weight;
             quarter.0 += weight;
-            if token.predicted == batch.targets[place] {
+            // A class that is chosen among NaN is no answer.
+            if token.loss.is_finite() && token.predicted == batch.targets[place] {
                 self.correct += weight;
                 quarter.1 += weight;
                 octave.1 += weight;
