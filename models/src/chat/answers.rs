@@ -139,7 +139,7 @@ fn begins(template: &ChatTemplate, messages: &[Json], index: usize, text: &str, 
     (text.get(end..at)?.starts_with(tail)).then_some(end + tail.len())
 }
 
-/// Message `index`, which calls tools, by marks in the names of the functions, where the templates writes what is around its content
+/// Message `index`, which calls tools, by marks in the names of the functions, where the template writes what is around its content
 /// otherwise when it has some.
 fn by_calls(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) -> Option<Range<usize>> {
     let last = messages[index].get("tool_calls")?.as_array()?.len().checked_sub(1)?;
