@@ -166,6 +166,27 @@ fn rates_of_entities_are_their_result() {
     }
 }
 
+/// Every row of `documents` at scale `qmsum` has the rate of its least validation loss in the pilot, of one seed.
+#[test]
+fn rates_of_qmsum_are_their_result() {
+    const RATES: [&str; 3] = ["0.0003", "0.001", "0.003"];
+    let mut cells = read_results(&root().join("docs/results/language")).unwrap();
+    cells.retain(|cell| cell.id.experiment == "documents" && cell.id.scale.as_deref() == Some("qmsum-pilot"));
+    let file = fs::read_to_string(root().join("train/experiments/language/documents.toml")).unwrap();
+    let file: toml::Table = file.parse().unwrap();
+    let planned = file["sweep"]["scales"]["qmsum"].as_table().unwrap();
+    for name in ["hrm", "lora", "lora-mlp"] {
+        let at = |rate: &&str| {
+            let cell = cells.iter().find(|cell| cell.id.axis("lr") == Some(rate)).unwrap();
+            loss(cell.result.as_ref().unwrap().rows.iter().find(|row| row.name == name).unwrap())
+        };
+        let best = RATES.into_iter().min_by(|a, b| at(a).total_cmp(&at(b))).unwrap();
+        assert_eq!(planned[&format!("adapter.{name}.train.lr")].as_float().unwrap().to_string(), best, "{name}");
+    }
+    let said = "That of QMSum is complete: 0.001 for HRM, 0.003 for LoRA and for LoRA on the MLP.";
+    assert!(page("language.md").contains(said));
+}
+
 /// Every row of `words` at scale `smollm2-s3` has the better of two rates of the pilot, and its steps: householder-2 is right in 0.99 of the
 /// words of the validation at one of them.
 #[test]
