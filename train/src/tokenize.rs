@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> Result<()> {
         (None, Some(path)) => {
             let text = hankel_io::input::read_to_string(path)?;
             // A byte order mark is no text, as in `fit`.
-            text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned)
+            text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned()
         }
         (None, None) => {
             let mut text = String::new();

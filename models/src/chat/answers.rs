@@ -103,7 +103,7 @@ fn span(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) ->
     // What ends the turn, from a conversation that ends there.
     let alone = template.run_unchecked(&marked[..=index], false).ok()?;
     let marker = alone[alone.find(CLOSE)? + CLOSE.len_utf8()..].trim_end();
-    let end = end + template.ended_by(marker, &text[end..])?.len();
+    let end = end + ended_by(template, marker, &text[end..])?.len();
     let before =
         template.run(&messages[..index], true).ok().filter(|before| index > 0 && text.starts_with(&before[..]));
     if let Some(before) = before {
@@ -157,27 +157,25 @@ fn by_calls(template: &ChatTemplate, messages: &[Json], index: usize, text: &str
     let named = place(&closed, CLOSE)?;
     let alone = template.run_unchecked(&closed[..=index], false).ok()?;
     let marker = alone[alone.find(CLOSE)? + CLOSE.len_utf8()..].trim_end();
-    let end = named + template.ended_by(marker, &text[named..])?.len();
+    let end = named + ended_by(template, marker, &text[named..])?.len();
     let start = begins(template, messages, index, text, first)?;
     (start <= end).then_some(start..end)
 }
 
-impl ChatTemplate {
-    /// What of `marker`, which ends a conversation, ends the turn where `rest` comes after it: a template may write the token that ends a
-    /// text behind the last turn alone, on the same line (Phi-4) or on one of its own (Phi-3).
-    fn ended_by<'a>(&self, marker: &'a str, rest: &str) -> Option<&'a str> {
-        if rest.starts_with(marker) {
-            return Some(marker);
-        }
-        let eos = self.variables.get("eos_token").and_then(Json::as_str).filter(|eos| !eos.is_empty());
-        let without = eos.and_then(|eos| Some(marker.strip_suffix(eos)?.trim_end()));
-        if let Some(marker) = without.filter(|marker| !marker.is_empty() && rest.starts_with(marker)) {
-            return Some(marker);
-        }
-        let same = marker.char_indices().zip(rest.chars()).find(|((_, c), other)| c != other).map(|((at, _), _)| at)?;
-        let line = marker[..same].rfind('\n')?;
-        Some(marker[..line].trim_end()).filter(|marker| !marker.is_empty())
+/// What of `marker`, which ends a conversation, ends the turn where `rest` comes after it: a template may write the token that ends a
+/// text behind the last turn alone, on the same line (Phi-4) or on one of its own (Phi-3).
+fn ended_by<'a>(template: &ChatTemplate, marker: &'a str, rest: &str) -> Option<&'a str> {
+    if rest.starts_with(marker) {
+        return Some(marker);
     }
+    let eos = template.variables.get("eos_token").and_then(Json::as_str).filter(|eos| !eos.is_empty());
+    let without = eos.and_then(|eos| Some(marker.strip_suffix(eos)?.trim_end()));
+    if let Some(marker) = without.filter(|marker| !marker.is_empty() && rest.starts_with(marker)) {
+        return Some(marker);
+    }
+    let same = marker.char_indices().zip(rest.chars()).find(|((_, c), other)| c != other).map(|((at, _), _)| at)?;
+    let line = marker[..same].rfind('\n')?;
+    Some(marker[..line].trim_end()).filter(|marker| !marker.is_empty())
 }
 
 /// Message `index` where a mark in its content does not show, or changes what is written around it, as in calls of tools, which have

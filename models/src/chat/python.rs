@@ -3,7 +3,7 @@
 use minijinja::value::{Kwargs, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, Output, State, Value};
 use serde::Serialize;
-use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
+use serde_json::ser::{Formatter, Serializer};
 use std::borrow::Cow;
 use std::io;
 
@@ -214,16 +214,13 @@ pub(super) fn to_json(state: &State, value: &Value, indent: Option<usize>, kwarg
             format!("tojson: an indent of {indent}; at most {WIDEST}"),
         ));
     }
-    let text = match indent {
-        Some(indent) => written(value, Lines(PrettyFormatter::with_indent(" ".repeat(indent).as_bytes())), most),
-        None => written(value, Spaced, most),
-    };
+    let text = written(value, Dumps { indent, depth: 0, is_filled: false }, most);
     let text = text.map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
     state.consume_fuel(text.len() as u64 / BYTES)?;
     Ok(text)
 }
 
-fn written(value: &Value, formatter: impl Formatter, most: usize) -> serde_json::Result<String> {
+fn written(value: &Value, formatter: Dumps, most: usize) -> serde_json::Result<String> {
     let mut out = Bounded { bytes: Vec::new(), most };
     value.serialize(&mut Serializer::with_formatter(&mut out, formatter))?;
     Ok(String::from_utf8(out.bytes).expect("JSON is UTF-8"))
@@ -249,65 +246,79 @@ impl io::Write for Bounded {
     }
 }
 
-/// On lines of their own, with an indent.
-struct Lines<'a>(PrettyFormatter<'a>);
+/// As `json.dumps` writes: on one line, with a space after commas and colons, or on lines of their own, with an indent.
+struct Dumps {
+    indent: Option<usize>,
+    depth: usize,
+    is_filled: bool,
+}
 
-impl Formatter for Lines<'_> {
-    fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.begin_array(writer)
+impl Dumps {
+    fn open<W: ?Sized + io::Write>(&mut self, writer: &mut W, bracket: &[u8]) -> io::Result<()> {
+        self.depth += 1;
+        self.is_filled = false;
+        writer.write_all(bracket)
     }
 
-    fn end_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.end_array(writer)
+    fn close<W: ?Sized + io::Write>(&mut self, writer: &mut W, bracket: &[u8]) -> io::Result<()> {
+        self.depth -= 1;
+        if self.is_filled {
+            self.line(writer)?;
+        }
+        writer.write_all(bracket)
     }
 
-    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        self.0.begin_array_value(writer, first)
+    fn begin<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        if !first {
+            writer.write_all(if self.indent.is_some() { b"," } else { b", " })?;
+        }
+        self.line(writer)
     }
 
-    fn end_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.end_array_value(writer)
-    }
-
-    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.begin_object(writer)
-    }
-
-    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.end_object(writer)
-    }
-
-    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        self.0.begin_object_key(writer, first)
-    }
-
-    fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.begin_object_value(writer)
-    }
-
-    fn end_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.end_object_value(writer)
-    }
-
-    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
-        writer.write_all(float(value).as_bytes())
+    fn line<W: ?Sized + io::Write>(&self, writer: &mut W) -> io::Result<()> {
+        let Some(indent) = self.indent else { return Ok(()) };
+        writer.write_all(b"\n")?;
+        writer.write_all(" ".repeat(indent * self.depth).as_bytes())
     }
 }
 
-/// On one line, with a space after commas and colons.
-struct Spaced;
+impl Formatter for Dumps {
+    fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.open(writer, b"[")
+    }
 
-impl Formatter for Spaced {
+    fn end_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.close(writer, b"]")
+    }
+
     fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
+        self.begin(writer, first)
+    }
+
+    fn end_array_value<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.is_filled = true;
+        Ok(())
+    }
+
+    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.open(writer, b"{")
+    }
+
+    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.close(writer, b"}")
     }
 
     fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
+        self.begin(writer, first)
     }
 
     fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
         writer.write_all(b": ")
+    }
+
+    fn end_object_value<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
+        self.is_filled = true;
+        Ok(())
     }
 
     fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
