@@ -370,13 +370,18 @@ impl SystemCertificate {
 
     /// Whether the bound holds only because rounding is allowed for: the measured error is larger than it.
     pub fn is_within_rounding(&self) -> bool {
-        self.holds == Some(true) && self.error_bound.is_some_and(|bound| self.hinf_error > bound * (1.0 + 1e-6))
+        is_within_rounding(self.holds, self.hinf_error, self.error_bound)
     }
 
     /// Whether a measured error exceeds its bound, weighted or not.
     pub fn is_broken(&self) -> bool {
         self.holds == Some(false) || self.weighted.as_ref().is_some_and(|weighted| weighted.holds == Some(false))
     }
+}
+
+/// Whether a bound holds although the measured error is larger than it.
+pub(crate) fn is_within_rounding(holds: Option<bool>, error: f64, bound: Option<f64>) -> bool {
+    holds == Some(true) && bound.is_some_and(|bound| error > bound * (1.0 + 1e-6))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What is measured and claimed about the error where it counts: under weights, or in a band.
 
 use super::{Band, Weights};
-use crate::certificate::bound_holds;
+use crate::certificate::{bound_holds, is_within_rounding};
 use crate::continuous::Bilinear;
 use crate::norms::{FrequencyResponse, h2_norm, h2_norm_in, hinf_norm, hinf_norm_in, hinf_sweep, without_shared};
 use crate::{LinearSystem, LtiError, Result};
@@ -47,7 +47,7 @@ pub struct WeightedFacts {
 impl WeightedFacts {
     /// Whether the bound holds only because rounding is allowed for, as of the unweighted error.
     pub fn is_within_rounding(&self) -> bool {
-        self.holds == Some(true) && self.error_bound.is_some_and(|bound| self.hinf_error > bound * (1.0 + 1e-6))
+        is_within_rounding(self.holds, self.hinf_error, self.error_bound)
     }
 
     /// Measures the error of `reduced` for `full`, both without the gate. `claimed` are the singular values and the bound, without it as well;
