@@ -66,7 +66,7 @@ fn hours_of_paper_are_its_results() {
         })
         .collect();
     let (last, others) = hours.split_last().unwrap();
-    let said = format!("while others used the same processors: {} and {last}.", others.join(", "));
+    let said = format!("on machines shared with others: {} and {last}.", others.join(", "));
     assert!(page.contains(&said), "{said}");
 }
 
