@@ -5,7 +5,7 @@
 //! them by falling number is a reverse topological order: [`Tensor::backward`] is a loop over a heap, visits only nodes on
 //! a path to a leaf, and drops each rule, with the tensors it saved, as soon as it has run.
 
-use crate::{DType, Error, Result, Tensor, precision, with_precision};
+use crate::{DType, Error, Result, Shape, Tensor, precision, with_precision};
 use std::cell::{Cell, RefCell};
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +52,9 @@ pub(crate) struct Node {
     id: u64,
     operator: &'static str,
     leaf: bool,
+    /// Those of the tensor, which its gradient has, too.
+    shape: Shape,
+    dtype: DType,
     parents: Vec<Option<Arc<Node>>>,
     kind: Mutex<Kind>,
 }
@@ -59,14 +62,15 @@ pub(crate) struct Node {
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 impl Node {
-    fn new(operator: &'static str, parents: Vec<Option<Arc<Node>>>, kind: Kind) -> Arc<Self> {
+    fn new(output: &Tensor, operator: &'static str, parents: Vec<Option<Arc<Node>>>, kind: Kind) -> Arc<Self> {
         let leaf = matches!(kind, Kind::Leaf);
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Node { id, operator, leaf, parents, kind: Mutex::new(kind) })
+        let (shape, dtype) = (output.shape().clone(), output.dtype());
+        Arc::new(Node { id, operator, leaf, shape, dtype, parents, kind: Mutex::new(kind) })
     }
 
-    pub(crate) fn leaf() -> Arc<Self> {
-        Self::new("leaf", Vec::new(), Kind::Leaf)
+    pub(crate) fn leaf(of: &Tensor) -> Arc<Self> {
+        Self::new(of, "leaf", Vec::new(), Kind::Leaf)
     }
 
     pub(crate) fn is_leaf(&self) -> bool {
@@ -197,7 +201,8 @@ pub(crate) fn record(output: Tensor, operator: &'static str, inputs: &[Option<&T
         return Ok(output);
     }
     if mode == Mode::Probe {
-        return Ok(output.with_node(Node::new(operator, Vec::new(), Kind::Spent)));
+        let node = Node::new(&output, operator, Vec::new(), Kind::Spent);
+        return Ok(output.with_node(node));
     }
     let parents = inputs.iter().map(|input| input.and_then(Tensor::node).cloned()).collect();
     let rule: Rule = if searching {
@@ -212,7 +217,8 @@ pub(crate) fn record(output: Tensor, operator: &'static str, inputs: &[Option<&T
     } else {
         rule
     };
-    Ok(output.with_node(Node::new(operator, parents, Kind::Operator(rule))))
+    let node = Node::new(&output, operator, parents, Kind::Operator(rule));
+    Ok(output.with_node(node))
 }
 
 /// Computes `f(inputs)` now without keeping what its gradient needs, and computes it again during the backward pass.
@@ -270,7 +276,8 @@ pub fn checkpoint(
         Ok(again.iter().map(|input| gradients.take(input)).collect())
     });
     let parents = inputs.iter().map(|input| input.node().cloned()).collect();
-    Ok(output.detach().with_node(Node::new("checkpoint", parents, Kind::Recompute(rule))))
+    let node = Node::new(&output, "checkpoint", parents, Kind::Recompute(rule));
+    Ok(output.detach().with_node(node))
 }
 
 /// Gradients of leaves.
@@ -374,6 +381,12 @@ fn run(output: &Tensor, seed: Tensor, gradients: &mut Gradients, first_inside: u
         let on_the_heap: Vec<u64> = of_taken.filter_map(|(parent, _)| Some(parent.as_ref()?.id)).collect();
         for ((parent, result), taken) in node.parents.iter().zip(results).zip(taken) {
             if let (Some(parent), Some(result)) = (parent, result) {
+                if result.shape() != &parent.shape || result.dtype() != parent.dtype {
+                    let [got, input] = [(result.dtype(), result.shape()), (parent.dtype, &parent.shape)]
+                        .map(|(dtype, shape)| format!("{dtype} {shape}"));
+                    let problem = format!("the rule gives a gradient {got} for an input {input}");
+                    return Err(Error::invalid(node.operator, problem));
+                }
                 if !on_the_heap.contains(&parent.id) && !pending.0.contains_key(&parent.id) {
                     heap.push(parent.clone());
                 }

@@ -404,7 +404,7 @@ impl Tensor {
         if !self.dtype().is_float() {
             return Err(Error::DType { operator: "parameter", expected: "f32 or f64", found: self.dtype() });
         }
-        Ok(Self::new(self.shape().clone(), self.0.storage.clone(), Some(Node::leaf())))
+        Ok(Self::new(self.shape().clone(), self.0.storage.clone(), Some(Node::leaf(self))))
     }
 
     /// The same elements outside the graph.

@@ -262,3 +262,19 @@ fn a_rule_that_forgets_an_input_is_named() {
     let message = z.backward_with(z.full_like([2], 1.0).unwrap()).err().unwrap().to_string();
     assert!(message.contains("forgetful") && message.contains("1 gradients for 2 inputs"), "{message}");
 }
+
+/// Added to a parameter, it would be repeated along it, or change its type.
+#[test]
+fn a_gradient_of_another_shape_or_type_is_named() {
+    let x = leaf(&[1.0, 2.0]);
+    for wrong in [Tensor::full([1], 1.0), Tensor::full([2], 1.0_f32)] {
+        let found = format!("{} {}", wrong.dtype(), wrong.shape());
+        let z = map(&x, |x| x).unwrap().from_operator("wrong", &[Some(&x)], |_, _| Ok(vec![Some(wrong)])).unwrap();
+        let z = double(&z).unwrap();
+        let message = z.backward_with(z.full_like([2], 1.0).unwrap()).err().unwrap().to_string();
+        assert!(
+            message.contains(&format!("wrong: the rule gives a gradient {found} for an input f64 [2]")),
+            "{message}"
+        );
+    }
+}
