@@ -80,3 +80,8 @@ pub(crate) fn tokens_where<'a>(
 pub(crate) fn weight_dtype(operator: &'static str, name: &str, weight: &Tensor, expected: DType) -> Result<()> {
     if weight.dtype().is_compact() { Ok(()) } else { dtype(operator, name, weight, expected) }
 }
+
+/// Whether values can be capped by it, in single precision too.
+pub(crate) fn is_cap(cap: f64) -> bool {
+    cap as f32 > 0.0 && (cap as f32).is_finite()
+}

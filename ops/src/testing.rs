@@ -121,7 +121,7 @@ impl ShapeRng {
 
 /// An operator's line.
 pub struct Operator {
-    /// The name it gives to its errors; the folder's name is its prefix.
+    /// The name of its folder, which it gives to its errors.
     pub name: &'static str,
     /// Cases worth naming: usual sizes, empty, 1-long, odd, edges of tiles.
     pub cases: fn() -> Vec<Case>,

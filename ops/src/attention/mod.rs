@@ -81,7 +81,7 @@ fn sizes(q: &Tensor, k: &Tensor, v: &Tensor, heads: Heads, settings: ScoreSettin
     if window == Some(0) {
         return Err(Error::invalid(NAME, "a window of 0 tokens: it has to hold 1 at least"));
     }
-    if let Some(cap) = cap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
+    if let Some(cap) = cap.filter(|cap| !check::is_cap(*cap)) {
         return Err(Error::invalid(NAME, format!("a cap of {cap}: it has to be a positive number")));
     }
     // A window as long as the sequence hides nothing.

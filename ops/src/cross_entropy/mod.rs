@@ -70,7 +70,7 @@ fn check_sizes(hidden: &Tensor, head: Head, tokens: &Tensor) -> Result<()> {
     if let Some(bias) = head.bias {
         check::input(NAME, "bias", bias, &[classes], hidden)?;
     }
-    if let Some(cap) = head.cap.filter(|cap| !(*cap > 0.0 && cap.is_finite())) {
+    if let Some(cap) = head.cap.filter(|cap| !check::is_cap(*cap)) {
         return Err(Error::invalid(NAME, format!("a cap of {cap}: it has to be a positive number")));
     }
     check::shape(NAME, "targets", tokens, &hidden.shape()[..hidden.shape().len() - 1])

@@ -188,7 +188,7 @@ pub fn softplus(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// When the element type is not `f32` or `f64`, or `cap` is not a positive number.
 pub fn soft_cap(x: &Tensor, cap: f64) -> Result<Tensor> {
-    if !(cap > 0.0 && cap.is_finite()) {
+    if !check::is_cap(cap) {
         return Err(Error::invalid("soft_cap", format!("a cap of {cap}: it has to be a positive number")));
     }
     map("soft_cap", x, Function::SoftCap(cap))
@@ -213,7 +213,13 @@ pub fn cos(x: &Tensor) -> Result<Tensor> {
 /// Limits every element to `low ..= high`; NaN stays NaN. The gradient is 0 outside.
 ///
 /// # Errors
-/// When the element type is not `f32` or `f64`.
+/// When the element type is not `f32` or `f64`, or `low` is not at most `high`.
 pub fn clamp(x: &Tensor, low: f64, high: f64) -> Result<Tensor> {
+    if low.is_nan() || high.is_nan() || low > high {
+        return Err(Error::invalid(
+            "clamp",
+            format!("limits {low} and {high}: the first has to be at most the second"),
+        ));
+    }
     map("clamp", x, Function::Clamp(low, high))
 }

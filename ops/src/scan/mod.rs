@@ -10,7 +10,9 @@
 //! d u_t = lam_t,   d s_{-1} = A^T lam_0,   d A = sum_t lam_t s_{t-1}^T   (restricted to the entries of the form)
 //! ```
 //!
-//! Three evaluations agree within rounding (R3): step by step, in chunks, and as a causal convolution by FFT.
+//! Three evaluations agree within rounding (R3): step by step, in chunks, and as a causal convolution by FFT. Rounding of the FFT is
+//! relative to the largest value of two neighbouring sequences, later steps included, since it transforms both at once: beside values
+//! that are millions of times as large, small ones have no digits left, and a NaN spreads to both.
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod cases;

@@ -42,12 +42,25 @@ fn recording_does_not_change_the_output() {
     }
 }
 
+/// In single precision, too.
+#[test]
+fn limits_that_are_none_are_refused() {
+    let x = Tensor::full([2], 0.5_f32);
+    for cap in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-50, 1e300] {
+        assert!(hankel_ops::soft_cap(&x, cap).is_err(), "{cap}");
+    }
+    for (low, high) in [(5.0, 1.0), (f64::NAN, 1.0), (0.0, f64::NAN)] {
+        assert!(hankel_ops::clamp(&x, low, high).is_err(), "{low} {high}");
+    }
+    assert!(hankel_ops::clamp(&x, 1.0, 1.0).is_ok());
+}
+
 #[test]
 fn every_folder_has_a_line_in_the_list() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../ops/src");
     for entry in std::fs::read_dir(source).unwrap().map(Result::unwrap).filter(|e| e.path().is_dir()) {
         let folder = entry.file_name().into_string().unwrap();
-        let named = OPERATORS.iter().any(|operator| operator.name.starts_with(&folder));
+        let named = OPERATORS.iter().any(|operator| operator.name == folder);
         // No operators: what they share, and the optimizer, which has tests of its own.
         assert!(
             named || ["kernels", "optimizer", "sums"].contains(&&*folder),
