@@ -16,7 +16,7 @@ const STATES: usize = 20;
 /// What the response in doubles cannot tell apart, of the norm: of diagonal systems, and of dense ones per distance to the circle.
 const OF_NORM: f64 = 3e-9;
 const OF_DENSE: f64 = 1e-12;
-const METHODS: [&str; 7] = ["bt", "bfsr", "spa", "modal", "hankel", "svd", "h2"];
+const METHODS: [&str; 8] = ["bt", "bfsr", "spa", "modal", "hankel", "svd", "h2", "energy"];
 const KINDS: [Kind; 12] = [
     Kind::Real,
     Kind::Slow,

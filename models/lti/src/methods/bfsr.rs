@@ -9,6 +9,7 @@
 //! A. Varga, Proc. IEEE CDC 1991. Bound of balanced truncation. SLICOT: AB09AD with JOB = 'N'; pyMOR: `BTReductor` with
 //! projection `bfsr`.
 
+use super::units::Units;
 use super::{Accepts, Bound, Definition, Method, Reduced, project};
 use crate::linalg::product;
 use crate::{HankelSpectrum, LinearSystem, LtiError, Result};
@@ -29,8 +30,8 @@ fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Res
     if order > spectrum.rank() {
         return Err(LtiError::OrderTooLarge { order, states: spectrum.rank() });
     }
-    let (left, right) = spectrum.directions(order);
-    let (w, v) = (left.qr().compute_thin_Q(), right.qr().compute_thin_Q());
+    let (units, (left, right)) = (Units::of(system), spectrum.directions(order));
+    let (w, v) = (units.rows_back(left).qr().compute_thin_Q(), units.rows(right).qr().compute_thin_Q());
     let left = product(w.transpose(), v.as_ref()).partial_piv_lu().solve(w.transpose());
-    project(system, left, v, spectrum.guarantee(order))
+    project(system, units.columns_back(left), units.rows_back(v), spectrum.guarantee(order))
 }

@@ -9,6 +9,7 @@ pub mod modal;
 mod slow;
 pub mod spa;
 pub mod svd;
+mod units;
 pub mod weighted_h2;
 
 pub(crate) use hankel::sign;

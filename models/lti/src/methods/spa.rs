@@ -9,6 +9,7 @@
 //! It keeps the gain at frequency 0 and makes a direct term. Y. Liu and B. D. O. Anderson, Int. J. Control 50 (1989). Bound of
 //! balanced truncation. SLICOT: AB09BD; MATLAB: `balred` with `StateProjection = 'MatchDC'`.
 
+use super::units::Units;
 use super::{Accepts, Bound, Definition, Method, Reduced};
 use crate::linalg::{above, beside, product};
 use crate::{HankelSpectrum, LinearSystem, Result, StateMatrix};
@@ -30,10 +31,11 @@ fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Res
     // The result depends on the subspace of the discarded states, not on the basis in it: complements of the kept directions
     // are exact where the balanced directions of tiny singular values are mostly rounding. States that are not controllable or
     // not observable are left out beforehand: at rest, rounding would couple a slow one back in.
-    let (w, v) = spectrum.directions(spectrum.rank());
-    let (w, v) = (w.qr().compute_thin_Q(), v.qr().compute_thin_Q());
+    let (units, (w, v)) = (Units::of(system), spectrum.directions(spectrum.rank()));
+    let (w, v) = (units.rows_back(w).qr().compute_thin_Q(), units.rows(v).qr().compute_thin_Q());
     let w = product(w.transpose(), v.as_ref()).partial_piv_lu().solve(w.transpose());
     let (left, right) = spectrum.projections(order)?;
+    let (left, right) = (units.columns(left), units.rows(right));
     let (complement, dual) = (
         null_space(product(left.as_ref(), v.as_ref()).as_ref()),
         null_space(product(w.as_ref(), right.as_ref()).transpose()),
@@ -41,7 +43,8 @@ fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Res
     let dual = product(dual.transpose(), complement.as_ref()).partial_piv_lu().solve(dual.transpose());
     let (complement, dual) = (product(v.as_ref(), complement.as_ref()), product(dual.as_ref(), w.as_ref()));
     let rest = spectrum.rank() - order;
-    let (left, right) = (above(left.as_ref(), dual.as_ref()), beside(right.as_ref(), complement.as_ref()));
+    let left = units.columns_back(above(left.as_ref(), dual.as_ref()));
+    let right = units.rows_back(beside(right.as_ref(), complement.as_ref()));
     let a = product(left.as_ref(), system.a().apply(right.as_ref()).as_ref());
     let b = product(left.as_ref(), system.b());
     let c = product(system.c(), right.as_ref());

@@ -65,3 +65,39 @@ fn units_of_the_states_change_no_norm() {
         }
     }
 }
+
+/// SLICOT's EQUIL = 'S': each state in units of its own, up to 1e16 apart.
+#[test]
+fn units_of_single_states_change_no_method() {
+    const D: usize = 12;
+    let coupled =
+        Mat::from_fn(
+            D,
+            D,
+            |i, j| {
+                if i == j { 0.9 - 0.07 * i as f64 } else { 0.05 * (1.0 + (3 * i + 5 * j) as f64).sin() }
+            },
+        );
+    let plain = system(&StateMatrix::Dense(coupled), 1.0, 1.0);
+    let unit = |i: usize| 2_f64.powi([-27, 13, 0, 26, -8][i % 5]);
+    let a = plain.a().to_dense();
+    let apart = LinearSystem::new(
+        StateMatrix::Dense(Mat::from_fn(D, D, |i, j| a[(i, j)] * unit(i) / unit(j))),
+        Mat::from_fn(D, 2, |i, j| plain.b()[(i, j)] * unit(i)),
+        Mat::from_fn(2, D, |i, j| plain.c()[(i, j)] / unit(j)),
+        None,
+    )
+    .unwrap();
+    let of = |full: &LinearSystem, method: Method| {
+        let spectrum = HankelSpectrum::new(&GramianFactors::analytic(full).unwrap()).unwrap();
+        let small = reduce(full, &spectrum, method, 5).unwrap().system;
+        let error = hinf_norm(&FrequencyResponse::new(&full.difference(&small).unwrap()).unwrap()).unwrap().0.value;
+        [error, FrequencyResponse::new(&small).unwrap().gain(0.0).unwrap()]
+    };
+    for name in ["bt", "bfsr", "spa", "hankel"] {
+        let method = Method::named(name).unwrap();
+        for (found, expected) in of(&apart, method).iter().zip(of(&plain, method)) {
+            assert!((found / expected - 1.0).abs() < 1e-8, "{name}: {found:e} {expected:e}");
+        }
+    }
+}
