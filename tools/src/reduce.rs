@@ -7,6 +7,7 @@ use crate::subject::{SYSTEM_LABEL, Subject, assumed_time, note_on_plant};
 use crate::targets::{check_distinct, check_new};
 use crate::text::{self, number, number_above};
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, StoredSystem, parse_arrays};
 use hankel_files::{
@@ -38,7 +39,12 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
     for path in std::iter::once(&args.output).chain(&args.plots) {
         check_new(path)?;
     }
-    check_distinct(&[("--output", Some(args.output.as_path())), ("--plots", args.plots.as_deref())])?;
+    let certificate = certificate_beside(&args.output);
+    check_distinct(&[
+        ("--output", Some(args.output.as_path())),
+        ("the certificate beside it", Some(certificate.as_path())),
+        ("--plots", args.plots.as_deref()),
+    ])?;
     let progress = Progress::start("reading");
     let subject = Subject::load(&args.system, args.continuous)?;
     let options = ReduceOptions {
@@ -78,6 +84,12 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
         plots.map_or(Ok(()), PendingFolder::commit)?;
     }
     drop(progress);
+    if let Subject::System { plant, .. } = &subject {
+        let kept = certificate.plant.is_some_and(|facts| facts.kept_poles > 0);
+        if let Some(hint) = assumed_time(plant).strip_prefix("; ").filter(|_| kept) {
+            terminal::tell(&format!("note: {hint}"));
+        }
+    }
     for note in fewer_than_asked(&options, certificate) {
         terminal::tell(&note);
     }
@@ -387,11 +399,29 @@ fn gramians(args: &ReduceArgs, subject: &Subject) -> Result<Gramians> {
         (GramiansArg::FrequencyLimited, None, None, Some(ends)) if !weighted => {
             Gramians::FrequencyLimited(subject.band(ends)?)
         }
-        _ => bail!(
-            "--horizon goes with --gramians time-limited, --states with empirical, --weight or --output-weight with weighted and \
-             enns, --band with frequency-limited and without weights"
-        ),
+        (kind, horizon, states, band) => {
+            bail!("{}", mismatch(kind, horizon, states.is_some(), band.is_some(), weighted))
+        }
     })
+}
+
+/// Which option of Gramians is missing, or has none that it goes with.
+fn mismatch(kind: GramiansArg, horizon: Option<usize>, states: bool, band: bool, weighted: bool) -> String {
+    let name = kind.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+    match kind {
+        GramiansArg::FrequencyLimited if !band => "--gramians frequency-limited needs --band LOW,HIGH".to_owned(),
+        GramiansArg::Weighted | GramiansArg::Enns if !weighted => {
+            format!("--gramians {name} needs --weight FILE or --output-weight FILE")
+        }
+        GramiansArg::FrequencyLimited if weighted => "--band and --weight exclude each other: keep one".to_owned(),
+        _ if horizon.is_some() && kind != GramiansArg::TimeLimited => {
+            format!("--horizon goes with --gramians time-limited, not with {name}")
+        }
+        _ if states && kind != GramiansArg::Empirical => {
+            format!("--states goes with --gramians empirical, not with {name}")
+        }
+        _ => format!("--band goes with --gramians frequency-limited, not with {name}"),
+    }
 }
 
 /// The table of a certificate.

@@ -76,11 +76,34 @@ fn outputs_are_refused_by_the_names_given() {
     fail(dir, &["inspect", "g.npz", "--save", "s.npz", "--balanced", "./s.npz"], 2, &both);
     let both = ["--output and --plots both name s.npz;"];
     fail(dir, &["reduce", "g.npz", "-o", "s.npz", "--plots", "s.npz"], 2, &both);
+    let both = ["the certificate beside it and --plots both name s.npz.certificate.json;"];
+    fail(dir, &["reduce", "g.npz", "-o", "s.npz", "--plots", "s.npz.certificate.json"], 2, &both);
     // There is no way to balance an adapter, so none is named.
     let balance = ["inspect", "full", "--balanced", "b.npz"];
     fail(dir, &balance, 2, &["no command writes an adapter in balanced coordinates"]);
     let said = bt(dir, &balance).stderr;
     assert!(!String::from_utf8_lossy(&said).contains("--epsilon"));
+}
+
+#[test]
+fn the_option_that_gramians_lack_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    write_system(&dir.join("g.npz"));
+    for (options, words) in [
+        (&["--gramians", "frequency-limited"][..], "--gramians frequency-limited needs --band"),
+        (&["--gramians", "enns"], "--gramians enns needs --weight"),
+        (&["--gramians", "weighted"], "--gramians weighted needs --weight"),
+        (&["--horizon", "5"], "--horizon goes with --gramians time-limited, not with analytic"),
+        (&["--states", "g.npz"], "--states goes with --gramians empirical, not with analytic"),
+        (
+            &["--gramians", "analytic", "--band", "0.1,0.2"],
+            "--band goes with --gramians frequency-limited, not with analytic",
+        ),
+        (&["--band", "0.1,0.2", "--weight", "g.npz"], "--band and --weight exclude each other"),
+    ] {
+        fail(dir, &[&["reduce", "g.npz", "-o", "x.npz", "--order", "2"], options].concat(), 2, &[words]);
+    }
 }
 
 #[test]

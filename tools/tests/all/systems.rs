@@ -184,6 +184,16 @@ fn times_are_compared_before_anything_is_measured() {
     };
     system("unstated.npz", -1.5, None);
     system("continuous.npz", -1.5, Some(0.0));
+    let two = Mat::from_fn(2, 2, |i, j| if i == j { [-0.5, -3.0][i] } else { 0.0 });
+    let (b, c) = (Mat::from_fn(2, 1, |_, _| 1.0), Mat::from_fn(1, 2, |_, _| 1.0));
+    write_arrays(&dir.join("two.npz"), &[("A", two.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
+    let told = |out: &str, more: &[&str]| {
+        let said = bt(dir, &[&["reduce", "two.npz", "-o", out, "--order", "1"], more].concat());
+        assert_eq!(said.status.code(), Some(0));
+        String::from_utf8(said.stderr).unwrap()
+    };
+    assert!(told("read.npz", &[]).contains("without dt it is read as a system in discrete time"));
+    assert!(!told("given.npz", &["--continuous"]).contains("without dt"));
     fail(dir, &["verify", "unstated.npz", "continuous.npz"], 2, &["dt = 0", "--continuous"]);
     succeed(dir, &["verify", "continuous.npz", "unstated.npz"]);
     succeed(dir, &["verify", "unstated.npz", "unstated.npz", "--continuous"]);

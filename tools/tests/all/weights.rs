@@ -74,11 +74,11 @@ fn weighted_errors_are_certified_and_verify_with_their_weight_only() {
     refused(&["--weight", "narrow.npz"], &["layer 0", "5 outputs, the system 12 inputs"]);
     refused(&["--weight", "first.safetensors"], &["layer 1", "first.safetensors has no weight for this layer"]);
     refused(&["--weight", "nowhere.npz"], &["nowhere.npz"]);
-    refused(&["--gramians", "weighted"], &["--weight or --output-weight with weighted"]);
-    refused(&["--gramians", "frequency-limited"], &["--band with frequency-limited"]);
+    refused(&["--gramians", "weighted"], &["--gramians weighted needs --weight"]);
+    refused(&["--gramians", "frequency-limited"], &["--gramians frequency-limited needs --band"]);
     refused(&["--band", "0.4,0.1"], &["band", "above the low end"]);
     refused(&["--band", "wide"], &["expected two numbers"]);
-    refused(&["--band", "0,1", "--weight", "low.npz"], &["without weights"]);
+    refused(&["--band", "0,1", "--weight", "low.npz"], &["--band and --weight exclude each other"]);
     let of_hankel = ["--weight", "low.npz", "--method", "hankel", "--gramians", "weighted"];
     refused(&of_hankel, &["method hankel", "infinite-horizon Gramians only"]);
     let of_h2 = ["--weight", "low.npz", "--method", "h2", "--gramians", "enns"];
