@@ -110,7 +110,7 @@ def test_systems_come_back_as_what_they_were():
     assert type(reduced) is type(system) and reduced.dt == 0.25 and reduced.A.shape == (3, 3)
     transfer = signal.dlti([1.0, 0.5], [1.0, -0.5, 0.06, 0.01], dt=1.0)
     reduced = hankel.reduce(transfer, order=2).system
-    assert isinstance(reduced, signal.TransferFunction) and len(reduced.poles) == 2
+    assert isinstance(reduced, signal.StateSpace) and reduced.dt == 1.0 and reduced.A.shape == (2, 2)
     for form in ((a, b, c), (a, b, c, d), hankel.System(a, b, c, d)):
         assert isinstance(hankel.reduce(form, order=2).system, hankel.System)
     control = pytest.importorskip("control")
@@ -181,7 +181,7 @@ def test_weights_lower_the_error_that_they_weigh(continuous):
         assert facts["hinf_error"] == pytest.approx(error, rel=1e-3)
         assert hankel.verify(system, weighted, weight=weight) and plain.certificate.weighted is None
         better += error < control.linfnorm((system - plain.system) * weight)[0]
-        with pytest.raises(hankel.HankelError, match="need a weight"):
+        with pytest.raises(hankel.HankelError, match="give weight="):
             hankel.verify(system, weighted)
     assert better >= 4
 
@@ -278,6 +278,48 @@ def test_a_gain_of_scipy_is_stable():
     system = signal.StateSpace(-1.0, 1.0, 1.0, 0.0)
     assert hankel.reduce(system, order=0, weight=gains[0]).certificate.weighted["hinf_error"] == pytest.approx(2.0)
     assert "not stable" in refusal(signal.TransferFunction([1.0], [1.0, 0.0]))
+
+
+def test_zeros_and_poles_are_those_that_were_given():
+    """Multiplied out, the poles of these filters move, of the second one out of the circle."""
+    signal = pytest.importorskip("scipy.signal")
+    for order, band in ((4, (0.02, 0.022)), (4, (0.01, 0.011)), (6, (0.05, 0.055)), (7, (0.3, 0.5))):
+        zeros, poles, gain = signal.butter(order, band, btype="band", output="zpk")
+        plant = signal.dlti(zeros, poles, gain)
+        reduction = hankel.reduce(plant, order=2 * order - 1)
+        certificate = reduction.certificate
+        omega = np.pi * np.concatenate([np.linspace(0.8 * band[0], 1.2 * band[1], 4001), [certificate.hinf_error_frequency / np.pi]])
+        at = np.exp(1j * omega)[:, None]
+        response = gain * np.prod(at - zeros, axis=1) / np.prod(at - poles, axis=1)
+        reduced = hankel.System(reduction.A, reduction.B, reduction.C, reduction.D).frequency_response(omega)[:, 0, 0]
+        error = np.abs(response - reduced).max()
+        assert 0.999 * certificate.hinf_error <= error <= certificate.hinf_error_upper * (1 + 1e-6)
+        assert certificate.hinf_norm == pytest.approx(1.0, rel=1e-6) and certificate.holds
+        assert isinstance(reduction.system, signal.StateSpace) and hankel.verify(plant, reduction.system, certificate)
+    for zeros, poles in (([0.3], [0.5, -0.2, 0.1]), ([0.3, -2.0], [0.5, 0.2 + 0.4j, 0.2 - 0.4j]), ([1j, -1j], [0.5, -0.2, 0.1])):
+        plant = signal.dlti(zeros, poles, -2.0, dt=0.1)
+        gain = -2.0 * np.prod(1.0 - np.array(zeros)) / np.prod(1.0 - np.array(poles))
+        reduction = hankel.reduce(plant, order=2, method="spa")
+        assert (reduction.C @ np.linalg.solve(np.eye(2) - reduction.A, reduction.B) + reduction.D).item() == pytest.approx(gain.real)
+        assert reduction.system.dt == 0.1
+    assert "comes without its complex conjugate" in refusal(signal.dlti([], [0.5 + 0.1j, 0.3], 1.0))
+    assert "no more zeros than poles" in refusal(signal.dlti([0.1, 0.2], [0.5], 1.0))
+
+
+def test_a_claim_is_a_certificate_about_what_is_given():
+    a, b, c, _ = random_system(3, states=8)
+    weight = hankel.System(0.5 * np.eye(b.shape[1]), np.eye(b.shape[1]), np.eye(b.shape[1]))
+    plain, weighted = hankel.reduce(a, b, c, order=4), hankel.reduce(a, b, c, order=4, weight=weight)
+
+    def problem(*args, **named):
+        with pytest.raises(hankel.HankelError) as error:
+            hankel.verify((a, b, c), *args, **named)
+        return str(error.value)
+
+    assert "str is not a Certificate; Certificate.from_json reads" in problem(plain.system, plain.certificate.to_json())
+    assert "about errors under weights: give weight=" in problem(weighted)
+    assert "claims nothing under a weight" in problem(plain, weight=weight)
+    assert hankel.verify((a, b, c), plain) and hankel.verify((a, b, c), weighted, weight=weight)
 
 
 def test_arguments_stay_as_they_are():

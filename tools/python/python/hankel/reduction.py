@@ -118,6 +118,14 @@ def verify(
     if isinstance(reduced, Reduction):
         certificate = certificate or reduced.certificate
         reduced = System(reduced.A, reduced.B, reduced.C, reduced.D, None if reduced.rate is None else 0.0)
+    if certificate is not None and not isinstance(certificate, Certificate):
+        raise HankelError(f"a {type(certificate).__name__} is not a Certificate; Certificate.from_json reads the text of one")
+    if certificate is not None:
+        given = weight is not None or output_weight is not None
+        if certificate.weighted is not None and not given:
+            raise HankelError("the certificate is about errors under weights: give weight= or output_weight=, as to hankel.reduce")
+        if certificate.weighted is None and given:
+            raise HankelError("the certificate claims nothing under a weight: leave out weight= and output_weight=")
     claim = None if certificate is None else certificate.to_json()
     problems, measured = _hankel.verify(understand(full)[0], understand(reduced)[0], claim, _weight(weight), _weight(output_weight))
     return Verification(not problems, problems, Certificate.from_json(measured))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ._hankel import HankelError
+from .zpk import realization
 
 Array = NDArray[np.float64]
 #: A, B, C and D as two-dimensional arrays of float64, and the sampling time: 0 for continuous time, none for steps of unknown length.
@@ -111,16 +112,16 @@ def _of_control(system: Any, base: type) -> tuple[Matrices, Callable[..., Any]]:
 def _of_scipy(system: Any, base: type) -> tuple[Matrices, Callable[..., Any]]:
     from scipy import signal
 
-    state_space = system.to_ss()
-    form = {"TransferFunction": "to_tf", "ZerosPolesGain": "to_zpk"}
-
     def back(A: Array, B: Array, C: Array, D: Array) -> Any:
-        # scipy has no sampling time where time is continuous.
-        reduced = signal.StateSpace(A, B, C, D, **({} if system.dt is None else {"dt": system.dt}))
-        convert = next((form[base.__name__] for base in type(system).__mro__ if base.__name__ in form), None)
-        return getattr(reduced, convert)() if convert else reduced
+        # What the certificate is about: coefficients, or poles and zeros, found from it would be another system. scipy has no sampling
+        # time where time is continuous.
+        return signal.StateSpace(A, B, C, D, **({} if system.dt is None else {"dt": system.dt}))
 
-    A, B, C, D = state_space.A, state_space.B, state_space.C, state_space.D
+    if isinstance(system, signal.ZerosPolesGain):
+        A, B, C, D = realization(system.zeros, system.poles, system.gain)
+    else:
+        state_space = system.to_ss()
+        A, B, C, D = state_space.A, state_space.B, state_space.C, state_space.D
     if system.dt is None and not (A.any() or B.any() or C.any()):
         # scipy has no gain without a state, and in continuous time the one that it adds is not stable.
         A, B, C = A[:0, :0], B[:0], C[:, :0]
