@@ -7,14 +7,15 @@ use super::hankel_shared::HankelShared;
 use super::householder::Householder;
 use super::hrm::Hrm;
 use super::ia3::Ia3;
-use super::kind::Kind;
+use super::kind::{Context, Kind};
 use super::linear::{LinearEntry, LinearKind};
 use super::lora::Lora;
 use super::rotation::Rotation;
 use super::selective::Selective;
 use super::state_offset::StateOffset;
 use super::stream::{SiteSettings, StreamEntry, StreamKind};
-use crate::settings::nearest;
+use super::{Placement, StreamSite};
+use crate::settings::{self, Table, nearest};
 use hankel_core::{Error, Result};
 use std::sync::{LazyLock, PoisonError, RwLock};
 
@@ -48,9 +49,24 @@ const RESERVED_KINDS: &[&str] = &["full", "none"];
 /// Makes the stream adapter `K` a value of `adapter.kind`, for this process. Registering a type again changes nothing.
 ///
 /// # Errors
-/// When the name is that of another kind or no plain word, or a setting has the name of one that every adapter has.
+/// When the name is that of another kind or no plain word, a setting has the name of one that every adapter has, or `SIZE`, `OUTPUT_STD`
+/// or `REQUIRED` name none of the settings.
 pub fn register<K: StreamKind>() -> Result<()> {
     let keys: Vec<String> = K::keys().into_iter().map(|key| key.name).collect();
+    // Keys need no documentation: settings are known by their defaults, too.
+    let placement = Placement { layers: 1, d_model: 2, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
+    let context = Context { placement: &placement, length: 2, steps: None, pretrained: false };
+    let defaults = settings::write(&K::defaults(&Table::new(), &context)).unwrap_or_default();
+    let named = K::SIZE.iter().chain(&K::OUTPUT_STD).chain(K::REQUIRED);
+    if let Some(unknown) =
+        named.into_iter().find(|name| !defaults.contains_key(**name) && !keys.iter().any(|key| key == *name))
+    {
+        let problem = format!(
+            "kind {:?}: {unknown:?}, which `SIZE`, `OUTPUT_STD` or `REQUIRED` names, is none of its settings",
+            K::KIND
+        );
+        return Err(Error::invalid("register", problem));
+    }
     let common = SiteSettings::keys();
     add(StreamEntry::<K>::kind(), &keys, |key| common.iter().any(|taken| taken.name == key))
 }
@@ -117,9 +133,9 @@ mod tests {
     use super::*;
     use crate::adapters::selective;
     use crate::adapters::stream::{Memory, SiteContext, StreamAdapter};
-    use crate::adapters::{AdapterConfig, AdapterSet, Context, Placement, StreamSite};
+    use crate::adapters::{AdapterConfig, AdapterSet};
     use crate::parameter::Parameter;
-    use crate::settings::{Key, Table};
+    use crate::settings::Key;
     use hankel_core::Tensor;
     use serde::{Deserialize, Serialize};
     use serde_json::{Map, Value};
@@ -141,9 +157,10 @@ mod tests {
     }
 
     macro_rules! kind {
-        ($number:literal, $name:literal, $settings:ty) => {
+        ($number:literal, $name:literal, $settings:ty $(, $size:literal)?) => {
             impl StreamKind for Named<$number> {
                 const KIND: &'static str = $name;
+                $(const SIZE: Option<&'static str> = Some($size);)?
                 type Settings = $settings;
                 fn new(_: &$settings, _: &SiteContext<'_>) -> Result<Self> {
                     Ok(Named)
@@ -156,6 +173,7 @@ mod tests {
     kind!(2, "lora", Map<String, Value>);
     kind!(3, "a.b", Map<String, Value>);
     kind!(4, "another", Settings);
+    kind!(5, "mistyped", Map<String, Value>, "szie");
 
     fn placement() -> Placement {
         Placement { layers: 1, d_model: 4, linear: Vec::new(), stream: vec![StreamSite::Mlp] }
@@ -181,6 +199,10 @@ mod tests {
         refused(register::<Named<2>>(), "another type has this name");
         refused(register::<Named<3>>(), "letters, digits and `-`");
         refused(register::<Named<4>>(), "every adapter has a setting \"gate_init\"");
+        refused(
+            register::<Named<5>>(),
+            "\"szie\", which `SIZE`, `OUTPUT_STD` or `REQUIRED` names, is none of its settings",
+        );
     }
 
     /// Documentation and configuration come from the same struct: its keys are those that it is written with.

@@ -15,7 +15,7 @@
 //! `householder` can.
 
 use crate::adapters::stream::keys::{MOST_HEADS, MOST_STATES, sigmoid, unit};
-use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, last_states};
+use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, checks, last_states};
 use crate::parameter::{Parameter, Role};
 use crate::settings::{Key, SettingsError, settings};
 use hankel_core::{Result, Tensor};
@@ -83,16 +83,13 @@ impl StreamKind for Delta {
     }
 
     fn check(settings: &Settings) -> std::result::Result<(), SettingsError> {
-        let Settings { heads, state_dim, value_dim, beta_init, .. } = *settings;
-        let sizes = [
+        let Settings { heads, state_dim, value_dim, beta_init, beta_std, k_std, v_std, c_std } = *settings;
+        checks::sizes(&[
             ("heads", heads, MOST_HEADS),
             ("state_dim", state_dim, MOST_STATES),
             ("value_dim", value_dim, MOST_STATES),
-        ];
-        for (key, value, most) in sizes {
-            let problem = || format!("must be from 1 to {most}, found {value}");
-            SettingsError::unless((1..=most).contains(&value), key, problem)?;
-        }
+        ])?;
+        checks::deviations(&[("beta_std", beta_std), ("k_std", k_std), ("v_std", v_std), ("c_std", c_std)])?;
         SettingsError::unless(beta_init > 0.0 && beta_init < 1.0, "beta_init", || {
             format!("must be between 0 and 1, found {beta_init}")
         })

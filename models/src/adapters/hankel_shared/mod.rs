@@ -9,9 +9,9 @@
 //! layers it has `2 d D + 2 d + L` parameters where HRM has `L (2 d D + 2 d + 1)`.
 
 use crate::adapters::hrm::radius;
-use crate::adapters::stream::{Memory, Recurrence, SiteContext, StreamAdapter, StreamKind};
+use crate::adapters::stream::{Memory, Recurrence, SiteContext, StreamAdapter, StreamKind, checks};
 use crate::parameter::{Parameter, Role};
-use crate::settings::{Key, settings};
+use crate::settings::{Key, SettingsError, settings};
 use hankel_core::{Result, Tensor};
 use hankel_ops::{Poles, ScanPath};
 
@@ -54,6 +54,13 @@ impl StreamKind for HankelShared {
 
     fn keys() -> Vec<Key> {
         Settings::keys()
+    }
+
+    fn check(settings: &Settings) -> std::result::Result<(), SettingsError> {
+        let Settings { state_dim, a_min, a_max, b_std, c_std } = *settings;
+        checks::sizes(&[("state_dim", state_dim, checks::MOST)])?;
+        checks::poles(Some(a_min), a_max)?;
+        checks::deviations(&[("b_std", b_std), ("c_std", c_std)])
     }
 
     fn new(settings: &Settings, context: &SiteContext<'_>) -> Result<Self> {

@@ -2,6 +2,7 @@
 
 use super::RateInit;
 use crate::adapters::kind::Context;
+use crate::adapters::stream::checks;
 use crate::settings::{SettingsError, Table, settings};
 use crate::weights::{Discretization, HrmMode, HrmPreset};
 use hankel_ops::ScanPath;
@@ -150,16 +151,8 @@ impl HrmConfig {
             "\"empirical-bt\" goes by the states that data bring the adapter to, and with `b_std = 0` there are none"
                 .to_owned()
         })?;
-        for (key, a) in [("a_min", a_min), ("a_max", a_max)] {
-            SettingsError::unless(a > 0.0 && a < 1.0, key, || format!("must be above 0 and below 1, found {a}"))?;
-        }
-        SettingsError::unless(a_min <= a_max, "a_max", || format!("is {a_max}, below a_min = {a_min}"))?;
-        for (key, std) in [("b_std", self.b_std), ("c_std", self.c_std)] {
-            SettingsError::unless(std.is_finite() && std >= 0.0, key, || {
-                format!("must be finite and at least 0, found {std}")
-            })?;
-        }
-        Ok(())
+        checks::poles(Some(a_min), Some(a_max))?;
+        checks::deviations(&[("b_std", self.b_std), ("c_std", self.c_std)])
     }
 
     /// Trainable values of one adapter on a stream of width `d_model` in the diagonal form, its gate not counted: `2 d D + 2 d`

@@ -19,7 +19,7 @@
 //! and the sum is formed in two parts, of which the larger is exact: the state's direction is off by no more than the angles make it.
 
 use crate::adapters::stream::initial::repeated;
-use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, last_states};
+use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, checks, last_states};
 use crate::parameter::{Parameter, Role};
 use crate::settings::{Key, SettingsError, settings};
 use hankel_core::{DType, Result, Tensor};
@@ -96,8 +96,10 @@ impl StreamKind for Rotation {
     }
 
     fn check(settings: &Settings) -> std::result::Result<(), SettingsError> {
-        SettingsError::unless(settings.planes >= 1, "planes", || "must be at least 1, found 0".to_owned())?;
-        let m = settings.max_modulus;
+        let Settings { planes, max_modulus: m, a_min, a_max, angle_std, start_std, b_std, c_std } = *settings;
+        checks::sizes(&[("planes", planes, checks::MOST)])?;
+        checks::poles(a_min, a_max)?;
+        checks::deviations(&[("angle_std", angle_std), ("start_std", start_std), ("b_std", b_std), ("c_std", c_std)])?;
         SettingsError::unless(m > 0.0 && m <= 1.0, "max_modulus", || {
             format!("must be above 0 and at most 1, found {m}")
         })

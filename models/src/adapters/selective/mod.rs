@@ -20,9 +20,9 @@
 //! truncation in this mode: the averaged Gramians are for positive poles.
 
 use crate::adapters::stream::initial::alternating;
-use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, VaryingSystem};
+use crate::adapters::stream::{Memory, SiteContext, StreamAdapter, StreamKind, VaryingSystem, checks};
 use crate::parameter::{Parameter, Role};
-use crate::settings::{Key, settings};
+use crate::settings::{Key, SettingsError, settings};
 use hankel_core::{Result, Tensor};
 use hankel_ops::{add, clamp, exp, linear, multiply, scale, softplus};
 use serde::{Deserialize, Serialize};
@@ -103,6 +103,13 @@ impl StreamKind for Selective {
 
     fn keys() -> Vec<Key> {
         Settings::keys()
+    }
+
+    fn check(settings: &Settings) -> std::result::Result<(), SettingsError> {
+        let Settings { state_dim, selection_rank, a_min, a_max, b_std, c_std, p_std, .. } = *settings;
+        checks::sizes(&[("state_dim", state_dim, checks::MOST), ("selection_rank", selection_rank, checks::MOST)])?;
+        checks::poles(Some(a_min), a_max)?;
+        checks::deviations(&[("b_std", b_std), ("c_std", c_std), ("p_std", p_std)])
     }
 
     fn new(settings: &Settings, context: &SiteContext<'_>) -> Result<Self> {

@@ -1,4 +1,4 @@
-//! What must be true of every stream adapter, checked in double precision on a small example.
+//! What must be true of every stream adapter, checked in double precision on a small example, and that it runs in single precision.
 
 use super::{Memory, SiteContext, StreamAdapter, StreamKind, StreamSite, make};
 use crate::adapters::shared::SharedParameters;
@@ -21,9 +21,10 @@ const GRADIENT: f64 = 1e-6;
 /// - gives an output of the shape of its input,
 /// - looks at no later token,
 /// - gives the same in chunks and step by step as at once, and the same as the recurrence and the system that it says it is,
-/// - has gradients, for its input and everything it learns, that agree with central differences.
+/// - has gradients, for its input and everything it learns, that agree with central differences,
 ///
-/// Parameters are moved away from their initial values first, so that nothing is 0 by accident.
+/// and that it can be trained in single precision. Parameters are moved away from their initial values first, so that nothing is 0 by
+/// accident.
 ///
 /// # Errors
 /// What was found, with numbers.
@@ -31,13 +32,14 @@ pub fn conformance<K: StreamKind>(settings: &K::Settings) -> Result<()> {
     let shared = SharedParameters::default();
     let context = SiteContext::new(K::KIND, [0, WIDTH, STEPS], StreamSite::Mlp, 1, &shared);
     let adapter = make::<K>(settings, &context)?;
+    let x = noise("x")?;
+    single(&adapter, &x)?;
     for (i, parameter) in adapter.parameters().iter().enumerate() {
         let noise = Random::new(2, "shake", i as u64);
         let moved = parameter.tensor().to_f64_vec().into_iter().zip(0..).map(|(v, i)| v + 0.3 * noise.normal(i));
         parameter.set(&Tensor::from_vec(moved.collect(), parameter.tensor().shape())?)?;
         parameter.to_dtype(DType::F64)?;
     }
-    let x = noise("x")?;
     no_grad(|| {
         let (whole, _) = adapter.forward(&x, None)?;
         if whole.shape() != x.shape() {
@@ -76,6 +78,16 @@ fn compare(what: &str, got: &Tensor, expected: &Tensor) -> Result<()> {
         return Ok(());
     }
     Err(fail(format!("{what} differs from reading the sequence at once by {worst:e}, outputs being up to {scale:e}")))
+}
+
+/// Runs as it is trained: in the type of its parameters.
+fn single(adapter: &dyn StreamAdapter, x: &Tensor) -> Result<()> {
+    let x = x.to_dtype(DType::F32)?.parameter()?;
+    let whole = || adapter.forward(&x, None).and_then(|(y, _)| y.backward_with(y.full_like(y.shape(), 1.0)?));
+    match whole() {
+        Ok(_) | Err(Error::NotTracked) => Ok(()),
+        Err(error) => Err(fail(format!("in single precision: {error}"))),
+    }
 }
 
 fn causality(adapter: &dyn StreamAdapter, x: &Tensor, whole: &Tensor) -> Result<()> {

@@ -60,11 +60,11 @@ impl<'a> SiteContext<'a> {
     /// A matrix of normal values with standard deviation `std`.
     ///
     /// # Errors
-    /// When `std` is not a number, or the matrix is out of all proportion.
+    /// When `std` is negative or not a number, or the matrix is out of all proportion.
     pub fn normal(&self, name: &str, shape: [usize; 2], std: f64) -> Result<Parameter> {
         let name = format!("{}.{name}", self.prefix);
         check_size(&name, shape)?;
-        if !std.is_finite() {
+        if !(std.is_finite() && std >= 0.0) {
             return Err(Error::invalid("adapter", format!("the standard deviation of {name} is {std}")));
         }
         self.unless_there(&name, || normal(&name, &shape, std, self.seed))

@@ -4,7 +4,7 @@ use super::{Memory, Recurrence, SiteContext, StreamAdapter, StreamKind, VaryingS
 use crate::adapters::{AdapterConfig, AdapterSet, Placement, StreamSite};
 use crate::parameter::{Parameter, Role};
 use hankel_core::{Result, Tensor};
-use hankel_ops::{Poles, ScanPath, linear, scale, scan};
+use hankel_ops::{Poles, ScanPath, add, linear, scale, scan};
 use serde::{Deserialize, Serialize};
 
 #[derive(Default, Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -16,6 +16,7 @@ enum Mistake {
     NotANumber,
     OtherRecurrence,
     OtherSystem,
+    Double,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -70,6 +71,8 @@ impl StreamAdapter for Wrong {
         let states = scan(&u, &Poles::Diagonal(self.a.tensor()), before, ScanPath::Sequential)?;
         let y = linear(&states, &self.c.tensor(), None)?;
         let y = if self.mistake == Mistake::NotANumber { scale(&y, f64::NAN)? } else { y };
+        // A constant of one type, whatever that of x is.
+        let y = if self.mistake == Mistake::Double { add(&y, &Tensor::full(y.shape(), 1.0_f64))? } else { y };
         Ok((y, vec![last_states(&states, before)?]))
     }
 
@@ -98,6 +101,7 @@ fn conformance_finds_each() {
         (Mistake::NotANumber, "by NaN"),
         (Mistake::OtherRecurrence, "the output of `recurrence` differs"),
         (Mistake::OtherSystem, "the output of `system` differs"),
+        (Mistake::Double, "in single precision: add"),
     ] {
         let message = of(mistake).unwrap_err();
         assert!(message.contains(expected), "{mistake:?}: {message}");

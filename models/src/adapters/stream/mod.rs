@@ -5,6 +5,7 @@
 //! carried from chunk to chunk, documents packed into one sequence, files, and names. A type that also implements [`StreamKind`] and
 //! is registered ([`register`]) is a value of `adapter.kind` in configurations like any other. `docs/sandbox.md` is the way through it.
 
+pub(crate) mod checks;
 mod conformance;
 mod context;
 mod entry;

@@ -43,6 +43,9 @@ impl SiteSettings {
         SettingsError::unless(sites.iter().all(|site| available.contains(site)), "sites", || {
             "names a site that the backbone does not have".to_owned()
         })?;
-        SettingsError::unless(self.gate_init.is_finite(), "gate_init", || "must be finite".to_owned())
+        // Gates are in single precision.
+        SettingsError::unless((self.gate_init as f32).is_finite(), "gate_init", || {
+            format!("must be finite in single precision, found {:?}", self.gate_init)
+        })
     }
 }

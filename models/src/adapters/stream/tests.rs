@@ -1,6 +1,7 @@
 //! What the kinds promise: conformance, and that `selective` at its start is HRM.
 
-use super::{Calibration, Memory, SiteContext, StreamAdapter, StreamInputs, StreamKind, conformance};
+use super::{Calibration, Memory, SiteContext, StreamAdapter, StreamInputs, StreamKind, conformance, kinds};
+use crate::adapters::kind::Sites;
 use crate::adapters::{
     AdapterConfig, AdapterSet, Delta, HankelShared, Householder, Hrm, HrmConfig, HrmPreset, Placement, Rotation,
     Selective, StateOffset, StreamSite, delta, hankel_shared, householder, rotation, selective, state_offset,
@@ -14,25 +15,36 @@ use faer::{Mat, MatRef};
 use hankel_core::{DType, Error, Random, Result, Tensor, no_grad};
 use hankel_ops::add;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 const WIDTH: usize = 5;
 const STEPS: usize = 150;
 
 #[test]
 fn every_kind_conforms() {
-    conformance::<Selective>(&selective::Settings { state_dim: 3, selection_rank: 2, ..Default::default() }).unwrap();
+    let seen = &mut BTreeSet::new();
+    conforms::<Selective>(&selective::Settings { state_dim: 3, selection_rank: 2, ..Default::default() }, seen);
     let signed = selective::Mode::Signed;
-    conformance::<Selective>(&selective::Settings { state_dim: 3, mode: signed, ..Default::default() }).unwrap();
-    conformance::<Rotation>(&rotation::Settings { planes: 3, max_modulus: 0.97, ..Default::default() }).unwrap();
+    conforms::<Selective>(&selective::Settings { state_dim: 3, mode: signed, ..Default::default() }, seen);
+    conforms::<Rotation>(&rotation::Settings { planes: 3, max_modulus: 0.97, ..Default::default() }, seen);
     for reflections in [1, 2, 3] {
         let settings = householder::Settings { state_dim: 3, reflections, ..Default::default() };
-        conformance::<Householder>(&settings).unwrap();
+        conforms::<Householder>(&settings, seen);
     }
     let settings = delta::Settings { heads: 2, state_dim: 3, value_dim: 2, ..Default::default() };
-    conformance::<Delta>(&settings).unwrap();
-    conformance::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 4, 6, 9)).unwrap();
-    conformance::<HankelShared>(&hankel_shared::Settings { state_dim: 3, ..Default::default() }).unwrap();
-    conformance::<StateOffset>(&state_offset::Settings {}).unwrap();
+    conforms::<Delta>(&settings, seen);
+    conforms::<Hrm>(&HrmConfig::new(HrmPreset::Paper, 4, 6, 9), seen);
+    conforms::<HankelShared>(&hankel_shared::Settings { state_dim: 3, ..Default::default() }, seen);
+    conforms::<StateOffset>(&state_offset::Settings {}, seen);
+    // Those that other tests register have no description.
+    for kind in kinds().into_iter().filter(|kind| kind.sites() == Sites::Stream && !kind.about().is_empty()) {
+        assert!(seen.contains(kind.name()), "{kind:?} has no line here");
+    }
+}
+
+fn conforms<K: StreamKind>(settings: &K::Settings, seen: &mut BTreeSet<&str>) {
+    conformance::<K>(settings).unwrap();
+    seen.insert(K::KIND);
 }
 
 fn noise(name: &str, shape: [usize; 3], dtype: DType) -> Tensor {
