@@ -3,7 +3,7 @@
 use crate::{Error, Result};
 use flate2::read::MultiGzDecoder;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::path::Path;
 
 /// How many times larger than its file a content may be; texts reach 10, columns of equal numbers 50.
@@ -11,10 +11,24 @@ pub const RATIO: u64 = 100;
 /// What may be unpacked of the smallest file, in bytes.
 const LEAST: u64 = 64 << 20;
 
+/// How a file begins that Git LFS left in place of a large one, and its length at most.
+const LFS: &[u8] = b"version https://git-lfs.github.com/spec/";
+const LONGEST_POINTER: u64 = 1024;
+
+fn refuse_pointer(file: &mut File) -> io::Result<()> {
+    let mut beginning = [0; LFS.len()];
+    file.read_exact(&mut beginning)?;
+    if beginning == LFS {
+        let problem = "it is a pointer of Git LFS in place of the file, which `git lfs pull` in its repository fetches";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+    }
+    file.rewind()
+}
+
 /// Opens a regular file. A pipe or a device is refused and not waited for.
 ///
 /// # Errors
-/// When it cannot be opened, or is something else.
+/// When it cannot be opened, or is something else, a pointer of Git LFS among them.
 pub fn open(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -25,9 +39,13 @@ pub fn open(path: &Path) -> Result<File> {
         // It stays so: what looks like a regular file below /proc would wait as well.
         options.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed());
     }
-    let file = options.open(path).map_err(Error::io("read", path))?;
-    let kind = file.metadata().map_err(Error::io("read", path))?.file_type();
+    let mut file = options.open(path).map_err(Error::io("read", path))?;
+    let facts = file.metadata().map_err(Error::io("read", path))?;
+    let kind = facts.file_type();
     let found = if kind.is_file() {
+        if (LFS.len() as u64..LONGEST_POINTER).contains(&facts.len()) {
+            refuse_pointer(&mut file).map_err(Error::io("read", path))?;
+        }
         return Ok(file);
     } else if kind.is_dir() {
         "a directory"
@@ -97,6 +115,19 @@ mod tests {
     use super::*;
     use flate2::{Compression, write::GzEncoder};
     use std::io::Write;
+
+    #[test]
+    fn pointers_of_git_lfs_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("model.safetensors");
+        let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 7\n";
+        std::fs::write(&path, pointer).unwrap();
+        let message = read(&path).unwrap_err().to_string();
+        assert!(message.contains("model.safetensors") && message.contains("git lfs pull"), "{message}");
+        let other = pointer.replace("git-lfs", "git-lsf");
+        std::fs::write(&path, &other).unwrap();
+        assert_eq!(read_to_string(&path).unwrap(), other);
+    }
 
     #[test]
     fn what_expands_out_of_proportion_is_refused() {
