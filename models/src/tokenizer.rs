@@ -15,8 +15,11 @@ use std::sync::Once;
 
 /// Name of the file.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
-/// Names the special tokens; may be missing.
+/// Name the special tokens, the first before the second; both may be missing.
 const CONFIG_FILE: &str = "tokenizer_config.json";
+const SPECIAL_FILE: &str = "special_tokens_map.json";
+/// Special tokens that a chat template may name beside those that begin and end a text.
+const OTHERS: [&str; 5] = ["unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 thread_local! {
     /// Whether a panic on this thread is caught and told as an error.
@@ -52,6 +55,8 @@ pub struct Tokenizer {
     bos: Option<u32>,
     eos: Option<u32>,
     ends: Vec<u32>,
+    /// Special tokens by their names, without those that begin and end a text.
+    others: Vec<(&'static str, String)>,
     before: Vec<u32>,
     after: Vec<u32>,
     /// One more than the largest id, of what the model has a row for.
@@ -67,7 +72,7 @@ impl Tokenizer {
     }
 
     /// Reads the tokenizer of a model: a GGUF file or a directory. In a directory it is `tokenizer.json`; which tokens begin
-    /// and end a text `tokenizer_config.json` names (`<s>` and `</s>` when there is none), and `eos_token_id` of
+    /// and end a text `tokenizer_config.json` or `special_tokens_map.json` names (`<s>` and `</s>` when there is neither), and `eos_token_id` of
     /// `generation_config.json` and `config.json` those at which generation stops, the first of which ends a text where
     /// nothing else says it; it stops at special tokens that end a turn (`<|im_end|>` ...), too. Whether they are put around a text, `add_bos_token` and `add_eos_token` say, and where those are
     /// not given the post-processor of `tokenizer.json`.
@@ -86,15 +91,15 @@ impl Tokenizer {
     pub fn of_gguf(file: &Gguf) -> Result<Self> {
         let path = file.path().to_path_buf();
         let built = without_panic(|| gguf::tokenizer::build(file));
-        let gguf::tokenizer::Built { tokenizer, ids, bos, eos, ends } =
+        let gguf::tokenizer::Built { tokenizer, ids, bos, eos, ends, others } =
             built.map_err(|reason| WeightsError::content(&path, reason))??;
-        Ok(Tokenizer { bos, eos, ends, ..Tokenizer::bare(path, tokenizer, ids) }.surrounded())
+        Ok(Tokenizer { bos, eos, ends, others, ..Tokenizer::bare(path, tokenizer, ids) }.surrounded())
     }
 
     /// A tokenizer of which nothing is known but its file.
     fn bare(path: PathBuf, inner: tokenizers::Tokenizer, ids: usize) -> Self {
-        let (ends, before, after) = (Vec::new(), Vec::new(), Vec::new());
-        Tokenizer { path, inner, bos: None, eos: None, ends, before, after, ids, beyond: Vec::new() }
+        let (ends, others, before, after) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Tokenizer { path, inner, bos: None, eos: None, ends, others, before, after, ids, beyond: Vec::new() }
     }
 
     /// With what its post-processor puts around a text.
@@ -122,11 +127,20 @@ impl Tokenizer {
         let ids = inner.get_vocab(true).into_values().filter(|id| !beyond.contains(id)).max();
         let ids = ids.map_or(0, |id| id as usize + 1);
         let mut tokenizer = Tokenizer { beyond, ..Tokenizer::bare(path, inner, ids) }.surrounded();
-        let path = directory.join(CONFIG_FILE);
-        let config = read_config(&path)?;
-        if path.is_file() {
-            tokenizer.bos = tokenizer.special(&path, &config, "bos_token")?;
-            tokenizer.eos = tokenizer.special(&path, &config, "eos_token")?;
+        let names = [CONFIG_FILE, SPECIAL_FILE].map(|name| directory.join(name));
+        let [config, map] = [read_config(&names[0])?, read_config(&names[1])?];
+        let special = |key: &'static str| {
+            let (path, value) = match config.get(key) {
+                Some(value) => (&names[0], value),
+                None => (&names[1], map.get(key)?),
+            };
+            let text = value.get("content").unwrap_or(value).as_str()?;
+            Some((path, key, text.to_owned()))
+        };
+        tokenizer.others = OTHERS.into_iter().filter_map(special).map(|(_, key, text)| (key, text)).collect();
+        if names.iter().any(|path| path.is_file()) {
+            tokenizer.bos = special("bos_token").map(|named| tokenizer.named(named)).transpose()?;
+            tokenizer.eos = special("eos_token").map(|named| tokenizer.named(named)).transpose()?;
         } else {
             tokenizer.bos = tokenizer.inner.token_to_id("<s>");
             tokenizer.eos = tokenizer.inner.token_to_id("</s>");
@@ -151,12 +165,17 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// A special token, given by its text or as an object with its `content`.
-    fn special(&self, path: &Path, config: &Value, key: &str) -> Result<Option<u32>> {
-        let value = config.get(key).map_or(&Value::Null, |value| value.get("content").unwrap_or(value));
-        let Some(text) = value.as_str() else { return Ok(None) };
-        let id = self.inner.token_to_id(text);
-        id.map(Some).ok_or_else(|| WeightsError::content(path, format!("{key} {text:?} is not in {TOKENIZER_FILE}")))
+    /// The id of a special token that a file names.
+    fn named(&self, (path, key, text): (&PathBuf, &str, String)) -> Result<u32> {
+        let id = self.inner.token_to_id(&text);
+        id.ok_or_else(|| WeightsError::content(path, format!("{key} {text:?} is not in {TOKENIZER_FILE}")))
+    }
+
+    /// Special tokens by the names that chat templates have for them: `bos_token`, `eos_token`, `pad_token` ...
+    pub fn special_tokens(&self) -> Vec<(&'static str, String)> {
+        let piece = |name, id: Option<u32>| Some((name, self.piece(id?)?));
+        let ends = [piece("bos_token", self.bos), piece("eos_token", self.eos)];
+        ends.into_iter().flatten().chain(self.others.iter().cloned()).collect()
     }
 
     /// The content of a `tokenizer.json`.

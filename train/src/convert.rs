@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use hankel_io::terminal;
 use hankel_models::TinyGpt;
-use hankel_models::gguf::{ExportReport, ExportType, export_adapter, export_model, is_gguf};
+use hankel_models::gguf::{EXTENSION, ExportReport, ExportType, export_adapter, export_model, is_gguf};
 use hankel_trainer::tell;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -55,7 +55,8 @@ impl ValueEnum for TypeArg {
 
 pub fn run(args: &Args) -> Result<()> {
     let output = &args.output;
-    ensure!(is_gguf(output), "-o {}: the name of a GGUF file ends in .gguf", output.display());
+    let is_named = output.extension().is_some_and(|end| end.eq_ignore_ascii_case(EXTENSION));
+    ensure!(is_named, "-o {}: the name of a GGUF file ends in .gguf", output.display());
     ensure!(!output.exists(), "-o {}: this file exists already: remove it, or name another", output.display());
     let report = if args.model.join(ADAPTER_FILE).is_file() { convert_adapter(args)? } else { convert_model(args)? };
     print(args, &report)

@@ -209,7 +209,7 @@ fn steps_of(config: &Config, assignments: &[String]) -> Vec<String> {
 }
 
 /// Whether a model is at `place`.
-fn is_model(place: &Path) -> bool {
+pub fn is_model(place: &Path) -> bool {
     is_gguf(place) || place.join("config.json").is_file()
 }
 

@@ -1,6 +1,7 @@
 //! `train forward`: what a model computes, in a file, for comparison with other software.
 
 use super::device::DeviceArgs;
+use super::fit::is_model;
 use super::generate::{LENGTH, attach};
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad, with_precision};
@@ -51,6 +52,11 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     ensure!(!args.output.exists(), "{} already exists", args.output.display());
     let input = Input::read(&args.tokens)?;
+    ensure!(
+        is_model(&args.model),
+        "{} is not a model: expected a directory with config.json, or a GGUF file",
+        args.model.display()
+    );
     let (device, precision) = args.device.open()?;
     let snapshot = BackboneSnapshot::from_model(&args.model, args.quantize.is_some(), precision, device)?;
     let model = attach(&snapshot, args.adapter.as_deref(), LENGTH)?;

@@ -1,7 +1,7 @@
 //! `train generate`.
 
 use super::device::DeviceArgs;
-use super::fit::load_run;
+use super::fit::{is_model, load_run};
 use super::limit::Limit;
 use crate::adapters;
 use anyhow::{Context, Result, bail, ensure};
@@ -140,6 +140,11 @@ struct Loaded {
 
 fn load(args: &Args) -> Result<Loaded> {
     if let Some(directory) = &args.model {
+        ensure!(
+            is_model(directory),
+            "{} is not a model: expected a directory with config.json, or a GGUF file",
+            directory.display()
+        );
         let (device, precision) = args.device.open()?;
         let read = Read::of(directory, &args.prompt, &args.stop)?;
         let snapshot = BackboneSnapshot::from_model(directory, args.quantize.is_some(), precision, device)?;

@@ -20,7 +20,7 @@ impl Limit {
         let Limit(most) = self;
         ensure!(
             tokens < most,
-            "{what} has {tokens} tokens, and the model was made for {most} (`max_position_embeddings`), an answer included: {remedy}"
+            "{what} has {tokens} tokens, and the model was made for {most} (`max_position_embeddings`, in a GGUF file `context_length`), an answer included: {remedy}"
         );
         Ok(())
     }
@@ -35,7 +35,9 @@ impl Limit {
         let Limit(most) = self;
         let ends = tokens >= most;
         if ends {
-            tell!("note: this ends at {most} tokens, the most that the model was made for (`max_position_embeddings`)");
+            tell!(
+                "note: this ends at {most} tokens, the most that the model was made for (`max_position_embeddings`, in a GGUF file `context_length`)"
+            );
         }
         ends
     }

@@ -42,7 +42,11 @@ enum Dtype {
 
 pub fn run(args: &Args) -> Result<()> {
     ensure!(args.adapter.is_dir(), "{} is not a directory", args.adapter.display());
-    ensure!(is_gguf(&args.model) || args.model.is_dir(), "{} is not a directory", args.model.display());
+    ensure!(
+        is_gguf(&args.model) || args.model.is_dir(),
+        "{} is neither a directory nor a GGUF file",
+        args.model.display()
+    );
     let report = if TinyGpt::load_config(&args.model).is_ok() { merge_tiny(args)? } else { merge_files(args)? };
     print(args, &report)
 }

@@ -26,7 +26,11 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let begun = Instant::now();
-    ensure!(is_gguf(&args.model) || args.model.is_dir(), "{} is not a directory", args.model.display());
+    ensure!(
+        is_gguf(&args.model) || args.model.is_dir(),
+        "{} is neither a directory nor a GGUF file",
+        args.model.display()
+    );
     // Before the work, which takes its time.
     if let Some(note) = tokenizer_left_out(&args.model)? {
         tell!("note: {note}");

@@ -1,8 +1,9 @@
 //! `train tokenize`.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use hankel_io::terminal;
 use hankel_models::Tokenizer;
+use hankel_models::gguf::is_gguf;
 use hankel_models::tokenizer::TOKENIZER_FILE;
 use serde_json::json;
 use std::io::Read;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Directory with tokenizer.json (a model's), or that file
+    /// Directory with tokenizer.json (a model's), that file, or a GGUF file
     tokenizer: PathBuf,
     /// File to read; standard input when left out
     input: Option<PathBuf>,
@@ -34,18 +35,19 @@ pub fn run(args: &Args) -> Result<()> {
         _ => args.tokenizer.clone(),
     };
     let directory = if directory.as_os_str().is_empty() { PathBuf::from(".") } else { directory };
+    ensure!(
+        !directory.is_file() || is_gguf(&directory),
+        "{} is a file: name a directory with {TOKENIZER_FILE}, that file, or a GGUF file",
+        directory.display()
+    );
     let tokenizer = Tokenizer::load(&directory)?;
     let input = match (&args.text, &args.input) {
         (Some(text), _) => text.clone(),
-        (None, Some(path)) => {
-            let text = hankel_io::input::read_to_string(path)?;
-            // A byte order mark is no text, as in `fit`.
-            text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned()
-        }
+        (None, Some(path)) => without_mark(&hankel_io::input::read_to_string(path)?).to_owned(),
         (None, None) => {
             let mut text = String::new();
             std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-            text
+            without_mark(&text).to_owned()
         }
     };
     let (ids, text) = if args.decode {
@@ -66,6 +68,11 @@ pub fn run(args: &Args) -> Result<()> {
         terminal::line(&ids.join(" "))?;
     }
     Ok(())
+}
+
+/// A byte order mark is no text, as in `fit`.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// The ids in a text, JSON lists included.

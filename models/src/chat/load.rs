@@ -30,10 +30,11 @@ impl ChatTemplate {
     /// When a file cannot be read, or the template is malformed. One for tools that is malformed is told when it is needed.
     pub fn load(model: &Path, tokenizer: &Tokenizer) -> Result<Option<Self>> {
         let Some(((path, source), for_tools)) = sources(model)? else { return Ok(None) };
-        let token = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id));
-        let (bos, eos) = (token(tokenizer.bos()), token(tokenizer.eos()));
-        let template = Self::new(&source, bos.as_deref(), eos.as_deref());
+        let template = Self::new(&source, None, None);
         let mut template = template.map_err(|problem| WeightsError::content(path, problem))?;
+        for (name, token) in tokenizer.special_tokens() {
+            template.set(name, token.into());
+        }
         template.for_tools = for_tools.map(|(path, source)| {
             Program::compile(&source).map_err(|problem| format!("{}: tool_use: {problem}", path.display()))
         });
@@ -41,8 +42,9 @@ impl ChatTemplate {
     }
 }
 
-/// The template of a model, and the one for conversations with tools.
-fn sources(model: &Path) -> Result<Option<(Source, Option<Source>)>> {
+/// The template of a model, and the one for conversations with tools: files of their own, or in `tokenizer_config.json`, of several the
+/// ones named `default` and `tool_use`.
+pub(crate) fn sources(model: &Path) -> Result<Option<(Source, Option<Source>)>> {
     if gguf::is_gguf(model) {
         let file = Gguf::open(model)?;
         let at = |key: &str| -> Result<Option<Source>> {
@@ -82,7 +84,7 @@ fn sources(model: &Path) -> Result<Option<(Source, Option<Source>)>> {
 }
 
 /// The template of that name among `several`, each an object with `name` and `template`.
-pub(crate) fn named(several: &[Json], name: &str) -> Option<String> {
+fn named(several: &[Json], name: &str) -> Option<String> {
     let entry = several.iter().find(|entry| entry["name"] == name)?;
     entry["template"].as_str().map(str::to_owned)
 }

@@ -7,6 +7,7 @@
 
 mod answers;
 mod apart;
+mod json;
 pub(crate) mod load;
 mod python;
 mod whole;
@@ -191,7 +192,7 @@ fn environment(source: &str) -> std::result::Result<Environment<'static>, Error>
     environment.add_test("iterable", python::is_iterable);
     environment.add_test("sequence", python::is_sequence);
     environment.add_filter("trim", python::trim);
-    environment.add_filter("tojson", python::to_json);
+    environment.add_filter("tojson", json::to_json);
     environment.add_filter(answers::FILTER, answers::mark);
     environment.add_filter(whole::WHOLE, whole::whole);
     environment.add_filter(whole::WALKED, whole::walked);

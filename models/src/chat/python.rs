@@ -1,11 +1,8 @@
-//! Where Jinja in Python differs from its sibling in Rust: how values are printed, and what white space is.
+//! Where Jinja in Python differs from its sibling in Rust: how values are printed, the methods of texts, and what white space is.
 
-use minijinja::value::{Kwargs, ValueKind, from_args};
+use minijinja::value::{Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, Output, State, Value};
-use serde::Serialize;
-use serde_json::ser::{Formatter, Serializer};
 use std::borrow::Cow;
-use std::io;
 
 /// White space of Python's `str`: four separators of ASCII more than that of Unicode.
 fn is_space(c: char) -> bool {
@@ -42,12 +39,36 @@ pub(super) fn method(state: &mut State, value: &Value, method: &str, args: &[Val
             let (chars,): (Option<&str>,) = from_args(args)?;
             return Ok(Value::from(strip(method, text, chars)));
         }
-        "split" if args.first().is_none_or(Value::is_none) => {
+        "removeprefix" | "removesuffix" => {
+            let (part,): (&str,) = from_args(args)?;
+            let rest = if method == "removeprefix" { text.strip_prefix(part) } else { text.strip_suffix(part) };
+            return Ok(Value::from(rest.unwrap_or(text)));
+        }
+        "partition" | "rpartition" => {
+            let separator = separator(args)?;
+            let found = if method == "partition" { text.split_once(separator) } else { text.rsplit_once(separator) };
+            let parts = match found {
+                Some((before, after)) => [before, separator, after],
+                None if method == "partition" => [text, "", ""],
+                None => ["", "", text],
+            };
+            return Ok(Value::from_object(Tuple::from(parts.map(Value::from))));
+        }
+        "split" | "rsplit" if args.first().is_none_or(Value::is_none) => {
             let words = || text.split(is_space).filter(|word| !word.is_empty());
             pay(state, words().count() * SLOT)?;
             if args.len() < 2 {
                 return Ok(words().map(Value::from).collect());
             }
+        }
+        "rsplit" => {
+            let (_, most): (Value, Option<i64>) = from_args(args)?;
+            let separator = separator(&args[..1])?;
+            pay(state, text.matches(separator).count() * SLOT)?;
+            let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
+            let mut parts: Vec<&str> = text.rsplitn(most.saturating_add(1), separator).collect();
+            parts.reverse();
+            return Ok(parts.into_iter().map(Value::from).collect());
         }
         "split" => {
             let separator = args.first().and_then(Value::as_str).unwrap_or_default();
@@ -75,6 +96,15 @@ pub(super) fn method(state: &mut State, value: &Value, method: &str, args: &[Val
         _ => {}
     }
     minijinja_contrib::pycompat::unknown_method_callback(state, value, method, args)
+}
+
+/// The one argument of a method that cuts a text, which Python refuses when it is empty.
+fn separator(args: &[Value]) -> Result<&str, Error> {
+    let (separator,): (&str,) = from_args(args)?;
+    if separator.is_empty() {
+        return Err(Error::new(ErrorKind::InvalidOperation, "empty separator"));
+    }
+    Ok(separator)
 }
 
 /// The number of fields of a format, none of them wide.
@@ -182,7 +212,7 @@ pub(super) fn is_sequence(value: &Value) -> bool {
 }
 
 /// A number as `repr` writes it (infinities and NaN as `inf` and `nan`): with an exponent of two digits or more below 1e-4 and from 1e16 on.
-fn float(value: f64) -> String {
+pub(super) fn float(value: f64) -> String {
     let short = format!("{value:e}");
     let Some((digits, exponent)) = short.split_once('e') else { return short.to_lowercase() };
     match exponent.parse::<i32>() {
@@ -193,135 +223,35 @@ fn float(value: f64) -> String {
     }
 }
 
-/// The filter `tojson`: as `json.dumps` writes it, without the escapes for HTML.
-#[allow(clippy::needless_pass_by_value, reason = "a filter gets its named arguments by value")]
-pub(super) fn to_json(state: &State, value: &Value, indent: Option<usize>, kwargs: Kwargs) -> Result<String, Error> {
-    /// Wider than anybody's.
-    const WIDEST: usize = 64;
-    /// Bytes that cost one unit of fuel.
-    const BYTES: u64 = 4;
-    let most = state.fuel_levels().map_or(u64::MAX, |(_, left)| left.saturating_mul(BYTES)) as usize;
-    let indent = match indent {
-        Some(indent) => Some(indent),
-        None => kwargs.get::<Option<usize>>("indent")?,
-    };
-    // Of the other arguments of Python's filter only the one that is the default here means anything.
-    let _ = kwargs.get::<Option<bool>>("ensure_ascii")?;
-    kwargs.assert_all_used()?;
-    if let Some(indent) = indent.filter(|&indent| indent > WIDEST) {
-        return Err(Error::new(
-            ErrorKind::InvalidOperation,
-            format!("tojson: an indent of {indent}; at most {WIDEST}"),
-        ));
-    }
-    let text = written(value, Dumps { indent, depth: 0, is_filled: false }, most);
-    let text = text.map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))?;
-    state.consume_fuel(text.len() as u64 / BYTES)?;
-    Ok(text)
-}
+#[cfg(test)]
+mod tests {
+    use crate::chat::ChatTemplate;
 
-fn written(value: &Value, formatter: Dumps, most: usize) -> serde_json::Result<String> {
-    let mut out = Bounded { bytes: Vec::new(), most };
-    value.serialize(&mut Serializer::with_formatter(&mut out, formatter))?;
-    Ok(String::from_utf8(out.bytes).expect("JSON is UTF-8"))
-}
-
-/// Bytes, no more than `most` of them.
-struct Bounded {
-    bytes: Vec<u8>,
-    most: usize,
-}
-
-impl io::Write for Bounded {
-    fn write(&mut self, new: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + new.len() > self.most {
-            return Err(io::Error::other("it takes too many steps or too much memory"));
+    /// Those of Python and its Jinja.
+    #[test]
+    fn methods_and_tests_are_those_of_python() {
+        let written = |body: &str| ChatTemplate::new(&format!("{{{{ {body} }}}}"), None, None)?.render(&[], false);
+        for (body, expected) in [
+            ("'a/b/c'.partition('/')", "('a', '/', 'b/c')"),
+            ("'a/b/c'.rpartition('/')", "('a/b', '/', 'c')"),
+            ("'abc'.partition('/')", "('abc', '', '')"),
+            ("'abc'.rpartition('/')", "('', '', 'abc')"),
+            ("'a.b'.partition('.')[2]", "b"),
+            ("'a/b/c'.rsplit('/')", "['a', 'b', 'c']"),
+            ("'a/b/c'.rsplit('/', 1)", "['a/b', 'c']"),
+            ("'a/b/c'.rsplit('/', -1)", "['a', 'b', 'c']"),
+            ("'a/b/c'.rsplit('/', 0)", "['a/b/c']"),
+            ("' a  b '.rsplit()", "['a', 'b']"),
+            ("'abab'.removeprefix('ab')", "ab"),
+            ("'aba'.removesuffix('ba')", "a"),
+            ("'aba'.removesuffix('x')", "aba"),
+            ("[none is iterable, u is iterable, 1 is iterable, true is iterable]", "[False, True, False, False]"),
+            ("['a' is iterable, {'a': 1} is iterable, range(3) is iterable]", "[True, True, True]"),
+            ("[none is sequence, u is sequence, 1 is sequence]", "[False, True, False]"),
+            ("['a' is sequence, [1] is sequence, {'a': 1} is sequence]", "[True, True, True]"),
+        ] {
+            assert_eq!(written(body).as_deref(), Ok(expected), "{body}");
         }
-        self.bytes.extend_from_slice(new);
-        Ok(new.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// As `json.dumps` writes: on one line, with a space after commas and colons, or on lines of their own, with an indent.
-struct Dumps {
-    indent: Option<usize>,
-    depth: usize,
-    is_filled: bool,
-}
-
-impl Dumps {
-    fn open<W: ?Sized + io::Write>(&mut self, writer: &mut W, bracket: &[u8]) -> io::Result<()> {
-        self.depth += 1;
-        self.is_filled = false;
-        writer.write_all(bracket)
-    }
-
-    fn close<W: ?Sized + io::Write>(&mut self, writer: &mut W, bracket: &[u8]) -> io::Result<()> {
-        self.depth -= 1;
-        if self.is_filled {
-            self.line(writer)?;
-        }
-        writer.write_all(bracket)
-    }
-
-    fn begin<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        if !first {
-            writer.write_all(if self.indent.is_some() { b"," } else { b", " })?;
-        }
-        self.line(writer)
-    }
-
-    fn line<W: ?Sized + io::Write>(&self, writer: &mut W) -> io::Result<()> {
-        let Some(indent) = self.indent else { return Ok(()) };
-        writer.write_all(b"\n")?;
-        writer.write_all(" ".repeat(indent * self.depth).as_bytes())
-    }
-}
-
-impl Formatter for Dumps {
-    fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.open(writer, b"[")
-    }
-
-    fn end_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.close(writer, b"]")
-    }
-
-    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        self.begin(writer, first)
-    }
-
-    fn end_array_value<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
-        self.is_filled = true;
-        Ok(())
-    }
-
-    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.open(writer, b"{")
-    }
-
-    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.close(writer, b"}")
-    }
-
-    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        self.begin(writer, first)
-    }
-
-    fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        writer.write_all(b": ")
-    }
-
-    fn end_object_value<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
-        self.is_filled = true;
-        Ok(())
-    }
-
-    fn write_f64<W: ?Sized + io::Write>(&mut self, writer: &mut W, value: f64) -> io::Result<()> {
-        writer.write_all(float(value).as_bytes())
+        assert!(written("'abc'.rsplit('')").unwrap_err().contains("empty separator"));
     }
 }

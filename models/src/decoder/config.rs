@@ -307,10 +307,10 @@ impl DecoderConfig {
     /// Length of the sequences that the model was made for, stretched wavelengths included.
     pub fn made_for(&self) -> usize {
         let stretched = match &self.positions {
-            Positions::Rotary(Rope {
-                scaling: RopeScaling::Yarn { factor, original, .. } | RopeScaling::Llama3 { factor, original, .. },
-                ..
-            }) => (*factor * *original as f64) as usize,
+            // `max_position_embeddings` of Llama 3 is the stretched length already, and less than this.
+            Positions::Rotary(Rope { scaling: RopeScaling::Yarn { factor, original, .. }, .. }) => {
+                (*factor * *original as f64) as usize
+            }
             _ => 0,
         };
         self.context.max(stretched)

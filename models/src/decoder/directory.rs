@@ -114,7 +114,6 @@ pub(super) fn companions(from: &Path) -> Result<Vec<Companion>> {
     if gguf::is_gguf(from) {
         let model = GgufModel::open(from)?;
         let Ok(tokenizer) = Tokenizer::of_gguf(model.file()) else { return Ok(Vec::new()) };
-        let token = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id));
         let ends = tokenizer.ends();
         let generation = json!({
             "bos_token_id": tokenizer.bos(),
@@ -122,13 +121,14 @@ pub(super) fn companions(from: &Path) -> Result<Vec<Companion>> {
             "eos_token_id": (!ends.is_empty()).then_some(ends),
             "pad_token_id": model.config().get("pad_token_id"),
         });
-        let config = json!({
+        let mut config = json!({
             // Without it, transformers goes by `model_type` and may put other tokens around a text than tokenizer.json says.
             "tokenizer_class": "PreTrainedTokenizerFast",
-            "bos_token": token(tokenizer.bos()),
-            "eos_token": token(tokenizer.eos()),
             "chat_template": model.chat_template()?,
         });
+        for (name, token) in tokenizer.special_tokens() {
+            config[name] = token.into();
+        }
         let pretty = |value: &Value| serde_json::to_vec_pretty(value).expect("a value");
         return Ok(vec![
             ("tokenizer.json", tokenizer.to_json()?.into_bytes()),

@@ -30,16 +30,26 @@ pub use value::{Array, Value};
 use crate::weights::mapped::{Map, map_file};
 use crate::weights::{Result, WeightsError};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+/// How such a file begins.
+const MAGIC: [u8; 4] = *b"GGUF";
 /// End of the name of such a file.
 pub const EXTENSION: &str = "gguf";
 
-/// Whether `path` names a GGUF file, by the end of its name.
+/// Whether `path` names a GGUF file, by the end of its name or, where it has none, by how the file begins: caches of models give files
+/// names of their own.
 pub fn is_gguf(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(EXTENSION))
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(EXTENSION)) || begins_as_gguf(path)
+}
+
+fn begins_as_gguf(path: &Path) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    let read = path.is_file() && hankel_io::input::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok());
+    read && magic == MAGIC
 }
 
 /// An open file.

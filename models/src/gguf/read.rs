@@ -1,5 +1,6 @@
 //! Header, metadata and table of tensors.
 
+use super::MAGIC;
 use super::cursor::{Cursor, Fault};
 use super::types::TensorType;
 use super::value::Value;
@@ -44,7 +45,7 @@ struct Listed {
 
 pub(super) fn read(file: &[u8]) -> Result<Contents, Fault> {
     let mut cursor = Cursor::new(file, 0);
-    if cursor.take(4, "the magic number")? != b"GGUF" {
+    if cursor.take(4, "the magic number")? != MAGIC {
         return Err(Fault::new(0, "it does not begin with GGUF".to_owned()));
     }
     check_version(cursor.u32("the version")?)?;

@@ -90,6 +90,8 @@ pub(crate) struct Built {
     pub(crate) eos: Option<u32>,
     /// Other ids at which generation stops.
     pub(crate) ends: Vec<u32>,
+    /// Other special tokens by the names that chat templates have for them.
+    pub(crate) others: Vec<(&'static str, String)>,
 }
 
 /// Control tokens that end a turn, by what they are called: llama.cpp stops at them, too, whatever `eos_token_id` says.
@@ -147,7 +149,19 @@ pub(crate) fn build(file: &Gguf) -> Result<Built> {
         let id = file.size(key)?.filter(|id| *id < vocabulary.tokens.len());
         ends.extend(id.map(|id| id as u32).filter(|id| !ends.contains(id)));
     }
-    Ok(Built { tokenizer, ids: vocabulary.tokens.len(), bos, eos, ends })
+    let mut others = Vec::new();
+    for (name, key) in [
+        ("unk_token", "tokenizer.ggml.unknown_token_id"),
+        // Spelt so in the format.
+        ("sep_token", "tokenizer.ggml.seperator_token_id"),
+        ("pad_token", "tokenizer.ggml.padding_token_id"),
+        ("cls_token", "tokenizer.ggml.cls_token_id"),
+        ("mask_token", "tokenizer.ggml.mask_token_id"),
+    ] {
+        let token = file.size(key)?.and_then(|id| vocabulary.tokens.get(id));
+        others.extend(token.map(|token| (name, (*token).to_owned())));
+    }
+    Ok(Built { tokenizer, ids: vocabulary.tokens.len(), bos, eos, ends, others })
 }
 
 /// A part of a tokenizer, from what `tokenizer.json` would say.

@@ -1,6 +1,6 @@
 //! Writing a file: header, metadata and table of tensors first, then the tensors one after the other.
 
-use super::TensorType;
+use super::{MAGIC, TensorType};
 use crate::weights::{Result, WeightsError};
 use hankel_io::{Existing, PendingFile};
 use std::path::Path;
@@ -102,7 +102,7 @@ impl GgufWriter {
     /// # Errors
     /// When it exists, or nothing can be written beside it.
     pub(super) fn create(path: &Path, metadata: &Metadata, tensors: &[Planned]) -> Result<Self> {
-        let mut header = b"GGUF".to_vec();
+        let mut header = MAGIC.to_vec();
         header.extend(VERSION.to_le_bytes());
         for count in [tensors.len(), metadata.len()] {
             header.extend((count as u64).to_le_bytes());

@@ -174,6 +174,16 @@ fn where_a_model_keeps_its_template() {
     assert_eq!(text(), "D<s></s>");
     write("tokenizer_config.json", r#"{"bos_token": "<s>", "chat_template": "C{{ bos_token }}"}"#);
     assert_eq!(text(), "C<s>");
+    // Tokens that stand in the other file alone, and those beside the two that begin and end a text.
+    write(
+        "special_tokens_map.json",
+        r#"{"bos_token": "</s>", "eos_token": {"content": "</s>"}, "unk_token": "<unk>"}"#,
+    );
+    write(
+        "tokenizer_config.json",
+        r#"{"bos_token": "<s>", "pad_token": null, "chat_template": "{{ bos_token ~ eos_token ~ unk_token ~ pad_token }}"}"#,
+    );
+    assert_eq!(text(), "<s></s><unk>");
     write("chat_template.jinja", "J");
     assert_eq!(text(), "J");
     // A token that the model does not have prints nothing.
@@ -183,7 +193,12 @@ fn where_a_model_keeps_its_template() {
     let message = load().unwrap_err();
     assert!(message.contains("chat_template.jinja") && message.contains("line 1"), "{message}");
     let Some(file) = smollm2() else { return };
-    let template = ChatTemplate::load(&file, &Tokenizer::load(&file).unwrap()).unwrap().unwrap();
+    let tokenizer = Tokenizer::load(&file).unwrap();
+    let named = tokenizer.special_tokens();
+    for (name, token) in [("pad_token", "<|im_end|>"), ("unk_token", "<|endoftext|>")] {
+        assert!(named.contains(&(name, token.to_owned())), "{named:?}");
+    }
+    let template = ChatTemplate::load(&file, &tokenizer).unwrap().unwrap();
     let messages = [serde_json::json!({"role": "user", "content": "Hi"})];
     assert!(
         template.render(&messages, true).unwrap().ends_with("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")

@@ -125,6 +125,7 @@ fn merged_models_end_where_their_file_does() {
             assert!(ours.is_end(ours.id(token).unwrap()), "{stem}: {token}");
         }
         assert_eq!((ours.bos(), ours.eos(), ours.ends()), (theirs.bos(), theirs.eos(), theirs.ends()), "{stem}");
+        assert_eq!(ours.special_tokens(), theirs.special_tokens(), "{stem}");
         let generation = json(&merged.join("generation_config.json"));
         assert_eq!(generation["eos_token_id"][0].as_u64(), theirs.eos().map(u64::from), "{stem}");
         assert_eq!(generation["bos_token_id"].as_u64(), theirs.bos().map(u64::from), "{stem}");

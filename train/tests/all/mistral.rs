@@ -382,7 +382,7 @@ fn a_pretrained_llama_tells_its_story() {
     assert_eq!(place.run(&on_the_fly).stdout, words.stdout);
     place.run(&["quantize", model, "-o", "nf4"]).refused(&["nf4", "exists"]);
     place.run(&["quantize", "nf4", "-o", "again"]).refused(&["quantised already"]);
-    place.run(&["quantize", "nowhere", "-o", "again"]).refused(&["nowhere is not a directory"]);
+    place.run(&["quantize", "nowhere", "-o", "again"]).refused(&["nowhere is neither a directory nor a GGUF file"]);
 
     let random =
         ["init-model", &format!("{model}/config.json"), "-o", "random", "--seed", "7", "--dtype", "f32", "--json"];

@@ -193,7 +193,7 @@ fn generation_ends_where_the_model_does() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(ended.stderr.is_empty() || ended.stderr.contains("note: this ends at 256 tokens"), "{}", ended.stderr);
     generate(&"the in ".repeat(300), "4")
-        .refused(&["--prompt has", "the model was made for 256 (`max_position_embeddings`)"]);
+        .refused(&["--prompt has", "the model was made for 256 (`max_position_embeddings`,"]);
     place.run(&["chat", "/nonexistent/model"]).refused(&["/nonexistent/model does not exist"]);
 
     place.write("book.txt", "the in the in on an to of and or the in it was so ".repeat(120));
@@ -300,6 +300,52 @@ fn what_is_no_model_is_named() {
     for arguments in [&["predict", "config.toml", "p.jsonl", "-o", "a.jsonl"][..], &["chat", "config.toml"]] {
         place.run(arguments).refused(&["config.toml is neither a run", "nor a model"]);
     }
+    let generate = ["generate", "--prompt", "a", "--model"];
+    place.run(&[&generate[..], &["config.toml"]].concat()).refused(&["config.toml is not a model"]);
+    place.run(&["tokenize", "config.toml", "--text", "a"]).refused(&["config.toml is a file: name a directory"]);
+    // No object, which a configuration of a model is.
+    fs::create_dir(place.path("list")).unwrap();
+    place.write("list/config.json", "[]");
+    place.run(&[&generate[..], &["list"]].concat()).refused(&["list/config.json", "expected a map"]);
+    // A byte order mark is no text, in a file or in the standard input.
+    place.write("marked", "\u{feff}hello");
+    let tokenized = |marked: bool| {
+        let mut command = place.command(&["tokenize", &model(), if marked { "marked" } else { "--text=hello" }]);
+        let of_file = Finished::new(&command.output().unwrap()).stdout;
+        let mut command = place.command(&["tokenize", &model()]);
+        command.stdin(fs::File::open(place.path("marked")).unwrap());
+        (of_file, Finished::new(&command.output().unwrap()).stdout)
+    };
+    let (plain, of_input) = tokenized(false);
+    assert_eq!((&tokenized(true).0, &of_input), (&plain, &plain));
+}
+
+/// As caches of models name it; and Llama 3, whose `max_position_embeddings` is the stretched length.
+#[test]
+fn a_gguf_file_of_another_name_and_the_length_of_llama_3() {
+    let place = Place::new();
+    place.run(&["convert", &model(), "-o", "m.gguf", "--type", "f32"]);
+    fs::rename(place.path("m.gguf"), place.path("blob")).unwrap();
+    let generate = |model: &str| {
+        let more = ["--prompt", "the in", "--temperature", "0", "--max-tokens", "60"];
+        place.run(&[&["generate", "--model", model], &more[..]].concat())
+    };
+    let (one, other) = (generate("blob"), generate(&model()));
+    assert_eq!((one.code, &one.stdout), (Some(0), &other.stdout), "{}", one.stderr);
+    fs::create_dir(place.path("stretched")).unwrap();
+    for entry in fs::read_dir(model()).unwrap().map(Result::unwrap) {
+        fs::copy(entry.path(), place.path("stretched").join(entry.file_name())).unwrap();
+    }
+    let path = place.path("stretched/config.json");
+    let mut config = json(&fs::read_to_string(&path).unwrap());
+    config.as_object_mut().unwrap().remove("rope_parameters");
+    config["max_position_embeddings"] = 40.into();
+    config["rope_scaling"] = serde_json::json!({
+        "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8
+    });
+    fs::write(&path, config.to_string()).unwrap();
+    let ended = generate("stretched").stderr;
+    assert!(ended.contains("this ends at 40 tokens"), "{ended}");
 }
 
 /// The command with which a run was begun continues it, and the newest of a name is taken.

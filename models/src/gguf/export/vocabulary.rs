@@ -3,7 +3,7 @@
 //! What is written is read back and compared on texts that are cut in different ways and hold every added token, so
 //! that no file gives other ids than the model it was made from.
 
-use crate::chat::load::{TOOLS_FILE, TOOLS_KEY, named};
+use crate::chat::load::{TOOLS_KEY, sources};
 use crate::gguf::pre_tokenizer;
 use crate::gguf::tokenizer::{
     BYTE, CONTROL, NAME, NORMAL, PHI3_TOKENS, UNKNOWN, UNUSED, USER_DEFINED, is_phi3, strips_behind,
@@ -110,12 +110,11 @@ fn special(model: &Path, tokenizer: &Tokenizer) -> Result<Metadata> {
     let mut metadata = Metadata::new();
     metadata.extend(tokenizer.bos().map(|token| id("bos", token)));
     metadata.extend(tokenizer.eos().map(|token| id("eos", token)));
-    let config = config(model)?;
-    for (theirs, ours) in [("unk_token", "unknown"), ("pad_token", "padding")] {
-        let value = config.get(theirs).map_or(&Json::Null, |value| value.get("content").unwrap_or(value));
-        let found = value.as_str().and_then(|token| tokenizer.id(token));
-        metadata.extend(found.map(|token| id(ours, token)));
+    for (name, token) in tokenizer.special_tokens() {
+        let key = [("unk_token", "unknown"), ("pad_token", "padding")].into_iter().find(|(theirs, _)| *theirs == name);
+        metadata.extend(key.and_then(|(_, ours)| Some(id(ours, tokenizer.id(&token)?))));
     }
+    let config = config(model)?;
     let (plain, around) = (tokenizer.encode("a")?, tokenizer.encode_with_special("a")?);
     let begins = tokenizer.bos().is_some_and(|bos| around.first() == Some(&bos) && plain.first() != Some(&bos));
     let ends = tokenizer.eos().is_some_and(|eos| around.last() == Some(&eos) && plain.last() != Some(&eos));
@@ -139,24 +138,12 @@ fn config(model: &Path) -> Result<Json> {
     serde_json::from_slice(&bytes).map_err(|e| WeightsError::content(&path, e.to_string()))
 }
 
-/// The template of conversations, and the one for conversations with tools: files of their own, or in `tokenizer_config.json`,
-/// of several the ones named `default` and `tool_use`.
+/// The template of conversations, and the one for conversations with tools.
 fn chat_templates(model: &Path) -> Result<Metadata> {
-    let read = |name: &str| -> Result<Option<String>> {
-        let path = model.join(name);
-        Ok(path.is_file().then(|| hankel_io::input::read_to_string(&path)).transpose()?)
-    };
-    let (own, for_tools) = (read("chat_template.jinja")?, read(TOOLS_FILE)?);
-    let config = config(model)?;
-    let (default, of_config) = match config.get("chat_template") {
-        _ if own.is_some() => (own, None),
-        Some(Json::String(text)) => (Some(text.clone()), None),
-        Some(Json::Array(several)) => (named(several, "default"), named(several, "tool_use")),
-        _ => (None, None),
-    };
     let mut metadata = Metadata::new();
-    metadata.extend(default.map(|text| ("tokenizer.chat_template".to_owned(), Meta::Text(text))));
-    if let Some(text) = for_tools.or(of_config) {
+    let Some(((_, text), for_tools)) = sources(model)? else { return Ok(metadata) };
+    metadata.push(("tokenizer.chat_template".to_owned(), Meta::Text(text)));
+    if let Some((_, text)) = for_tools {
         metadata.push(("tokenizer.chat_templates".to_owned(), Meta::Texts(vec!["tool_use".to_owned()])));
         metadata.push((TOOLS_KEY.to_owned(), Meta::Text(text)));
     }

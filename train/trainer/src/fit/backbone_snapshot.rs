@@ -211,9 +211,9 @@ pub(super) fn stored_in(origin: Option<&Path>) -> impl Fn(&str) -> hankel_core::
 fn model_type(directory: &Path) -> Result<Value> {
     let path = directory.join(CONFIG_FILE);
     let text = hankel_io::input::read(&path)?;
-    let mut config: Value =
+    let config: serde_json::Map<String, Value> =
         serde_json::from_slice(&text).with_context(|| format!("{} is malformed", path.display()))?;
-    Ok(config["model_type"].take())
+    Ok(config.get("model_type").cloned().unwrap_or_default())
 }
 
 /// Loads a model and gives it other settings that do not change its shape (dropout).
