@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use hankel_trainer::tell;
 use rustyline::error::ReadlineError;
 use rustyline::{Config, DefaultEditor};
-use std::io::{IsTerminal, stdin, stdout};
+use std::io::{BufRead, ErrorKind, IsTerminal, stdin, stdout};
 
 /// Where lines come from.
 pub enum Input {
@@ -13,6 +13,10 @@ pub enum Input {
     /// A file or another program.
     Piped,
 }
+
+/// A line that is not UTF-8.
+#[derive(Debug)]
+pub struct NotText;
 
 impl Input {
     /// # Errors
@@ -25,19 +29,22 @@ impl Input {
         Ok(Input::Typed(Box::new(DefaultEditor::with_config(config).context("the terminal cannot be used")?)))
     }
 
-    /// The next line; `None` at the end.
+    /// The next line, or what is wrong with it alone; `None` at the end.
     ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn line(&mut self) -> Result<Option<String>> {
+    /// When nothing can be read any more.
+    pub fn line(&mut self) -> Result<Option<Result<String, NotText>>> {
         let Input::Typed(editor) = self else {
-            let mut line = String::new();
-            let bytes = stdin().read_line(&mut line).context("cannot read the standard input")?;
-            return Ok((bytes > 0).then_some(line));
+            let mut line = Vec::new();
+            let bytes = stdin().lock().read_until(b'\n', &mut line).context("cannot read the standard input")?;
+            return Ok((bytes > 0).then(|| String::from_utf8(line).map_err(|_| NotText)));
         };
         loop {
             match editor.readline("> ") {
-                Ok(line) => return Ok(Some(line)),
+                Ok(line) => return Ok(Some(Ok(line))),
+                Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
+                    return Ok(Some(Err(NotText)));
+                }
                 Err(ReadlineError::Eof) => return Ok(None),
                 Err(ReadlineError::Interrupted) => tell!("Ctrl-D or /quit ends the conversation"),
                 Err(error) => return Err(error).context("cannot read from the terminal"),

@@ -20,7 +20,7 @@ use hankel_trainer::format::counted;
 use hankel_trainer::run::interrupt;
 use hankel_trainer::tasks::TaskConfig;
 use hankel_trainer::tell;
-use input::Input;
+use input::{Input, NotText};
 use std::path::{Path, PathBuf};
 
 const HELP: &str = "\
@@ -152,7 +152,15 @@ fn talk(
     let mut generator: Option<Generator<'_>> = None;
     let mut answers = 0_u64;
     loop {
-        let Some(line) = input.line()? else { return Ok(Next::Quit) };
+        let line = match input.line()? {
+            None => return Ok(Next::Quit),
+            Some(Ok(line)) => line,
+            Some(Err(NotText)) => {
+                tell!("error: this line is not UTF-8, and is left out");
+                *failed += 1;
+                continue;
+            }
+        };
         let line = line.trim();
         // A generator that begins anew draws other numbers than those before it.
         let sampling = Sampling { seed: sampling.seed.wrapping_add(answers << 32), ..sampling };

@@ -13,10 +13,10 @@ fn model() -> String {
 }
 
 /// What the program says to these lines.
-pub fn talk(place: &Place, arguments: &[&str], lines: &str) -> Finished {
+pub fn talk(place: &Place, arguments: &[&str], lines: impl AsRef<[u8]>) -> Finished {
     let mut command = place.command(arguments);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_ref()).unwrap();
     Finished::new(&child.wait_with_output().unwrap())
 }
 
@@ -85,11 +85,12 @@ fn commands_that_mean_nothing_are_told() {
     let done = talk(
         &place,
         &[&["chat", &model], &short[..]].concat(),
-        "/again\n/nonsense\n/adapter\n/adapter nowhere\n/help\n\nhi\n",
+        b"/again\n/nonsense\n/adapter\n/adapter nowhere\n/help\n\nHello\xff\xfe\nhi\n",
     );
     assert_eq!(done.code, Some(2), "{}", done.stderr);
     for part in [
-        "2 lines failed",
+        "3 lines failed",
+        "this line is not UTF-8, and is left out",
         "nothing has been said",
         "no command /nonsense",
         "/adapter NAME: none",
