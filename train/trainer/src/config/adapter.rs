@@ -122,7 +122,10 @@ impl AdapterConfig {
             format!("is for adapters with a gate, which `kind = {kind:?}` has not")
         });
         for (index, probe) in self.probe.iter().enumerate() {
-            checks.require("probe.gate", probe.gate.is_finite(), || "must be finite".to_owned());
+            // Gates are in single precision.
+            checks.require("probe.gate", (probe.gate as f32).is_finite(), || {
+                format!("must be finite in single precision, found {:?}", probe.gate)
+            });
             checks
                 .require("probe", !self.probe[..index].contains(probe), || format!("has `{}` twice", probe.describe()));
         }

@@ -21,10 +21,9 @@ fn adapter_keys() -> String {
     let own = |kind: Kind| -> Vec<Key> {
         kind.keys().into_iter().filter(|key| kind.sites() == Sites::Linear || !sites.contains(key)).collect()
     };
-    let mut text = table(
-        "Every kind on the stream (`hrm`, `selective`, `rotation`, `householder`, `delta`, `hankel-shared`, `state-offset`):",
-        &sites,
-    );
+    let on_the_stream = kinds().into_iter().filter(|kind| kind.sites() == Sites::Stream);
+    let names: Vec<String> = on_the_stream.map(|kind| format!("`{}`", kind.name())).collect();
+    let mut text = table(&format!("Every kind on the stream ({}):", names.join(", ")), &sites);
     for kind in kinds() {
         if !own(kind).is_empty() {
             text += &table(&format!("`kind = \"{}\"`. {}", kind.name(), kind.about()), &own(kind));

@@ -71,11 +71,11 @@ impl<'a> Checks<'a> {
 
     fn finite_and(&mut self, key: &str, value: f64, condition: bool, bound: &str) {
         let bound = if value.is_finite() { bound } else { "finite" };
-        self.require(key, value.is_finite() && condition, || format!("must be {bound}, found {value}"));
+        self.require(key, value.is_finite() && condition, || format!("must be {bound}, found {value:?}"));
     }
 
     /// In [0, 1), such as a dropout rate or a decay.
     pub(crate) fn fraction(&mut self, key: &str, value: f64) {
-        self.require(key, (0.0..1.0).contains(&value), || format!("must be at least 0 and below 1, found {value}"));
+        self.require(key, (0.0..1.0).contains(&value), || format!("must be at least 0 and below 1, found {value:?}"));
     }
 }

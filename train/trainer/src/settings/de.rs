@@ -154,7 +154,17 @@ impl<'de> Deserializer<'de> for Reader<'de> {
             Value::Integer(number) => visitor.visit_i64(*number),
             Value::Float(number) => visitor.visit_f64(*number),
             Value::Boolean(value) => visitor.visit_bool(*value),
-            Value::Array(items) => visitor.visit_seq(Seq { items: items.iter().enumerate(), path: self.path }),
+            Value::Array(items) => {
+                let mut read = Seq { items: items.iter().enumerate(), path: self.path };
+                let value = visitor.visit_seq(&mut read)?;
+                // An array of a fixed length stops reading there.
+                let left = read.items.len();
+                if left > 0 {
+                    let problem = format!("has {} elements, expected {}", items.len(), items.len() - left);
+                    return Err(de::Error::custom(problem));
+                }
+                Ok(value)
+            }
             Value::Table(table) => {
                 visitor.visit_map(Map { entries: table.0.iter(), value: None, path: self.path, skip: &[] })
             }
@@ -322,6 +332,7 @@ mod tests {
                 "c.toml:2: `list.1` must be a whole number of at least 0, found the string \"b\"",
             ),
             ("pair = [1]", &[], "c.toml:1: `pair` must be an array of length 2, found 1 elements"),
+            ("pair = [1, 2, 3]", &[], "c.toml:1: `pair` has 3 elements, expected 2"),
             ("[inner]\n[inner.x]", &[], "c.toml:2: unknown key `inner.x`; the keys here are depth"),
             ("\n[inner]", &[], "c.toml:2: `inner.depth` is missing"),
             ("inner = 1", &[], "c.toml:1: `inner` must be a table, found the number 1"),

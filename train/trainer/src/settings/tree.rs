@@ -156,28 +156,32 @@ fn table(source: &DeTable<'_>, place: &dyn Fn(usize) -> Origin) -> Result<Value,
     let mut entries = Vec::with_capacity(source.len());
     for (key, value) in source {
         let origin = place(key.span().start);
-        let node = node(value.get_ref(), place(value.span().start), place)?;
+        let node = node(key.get_ref(), value.get_ref(), place(value.span().start), place)?;
         entries.push(Entry { key: key.get_ref().to_string(), origin, node });
     }
     Ok(Value::Table(Table(entries)))
 }
 
-fn node(source: &DeValue<'_>, origin: Origin, place: &dyn Fn(usize) -> Origin) -> Result<Node, ConfigError> {
-    let refuse = |what: String| ConfigError::new(Some(origin.clone()), what);
+/// The value of `key`.
+fn node(key: &str, source: &DeValue<'_>, origin: Origin, place: &dyn Fn(usize) -> Origin) -> Result<Node, ConfigError> {
+    let refuse = |what: String| ConfigError::new(Some(origin.clone()), format!("`{key}` {what}"));
     let value = match source {
         DeValue::String(text) => Value::String(text.to_string()),
         DeValue::Boolean(value) => Value::Boolean(*value),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map(Value::Integer)
-            .map_err(|_| refuse(format!("the number {number} is too large")))?,
+            .map_err(|_| refuse(format!("is {number}, which is too large for an integer")))?,
         DeValue::Float(number) => number
             .as_str()
             .parse()
             .map(Value::Float)
-            .map_err(|_| refuse(format!("{} is not a number", number.as_str())))?,
-        DeValue::Datetime(date) => return Err(refuse(format!("no key takes a date ({date})"))),
+            .map_err(|_| refuse(format!("is {}, which is not a number", number.as_str())))?,
+        DeValue::Datetime(date) => return Err(refuse(format!("is a date ({date}), which no key takes"))),
         DeValue::Array(items) => Value::Array(
-            items.iter().map(|item| node(item.get_ref(), place(item.span().start), place)).collect::<Result<_, _>>()?,
+            items
+                .iter()
+                .map(|item| node(key, item.get_ref(), place(item.span().start), place))
+                .collect::<Result<_, _>>()?,
         ),
         DeValue::Table(entries) => table(entries, place)?,
     };
@@ -190,7 +194,7 @@ pub(crate) fn assignment(text: &str) -> Result<(&str, Node), ConfigError> {
     let Some((path, value)) = text.split_once('=') else {
         return Err(ConfigError::new(Some(origin), "expected key=value"));
     };
-    Ok((path.trim(), override_value(value.trim(), &origin)?))
+    Ok((path.trim(), override_value(path.trim(), value.trim(), &origin)?))
 }
 
 /// Sets `path` to a text unless it is given.
@@ -255,9 +259,9 @@ pub(crate) fn assign(root: &mut Node, path: &str, value: Node) -> Result<(), Con
     }
 }
 
-fn override_value(text: &str, origin: &Origin) -> Result<Node, ConfigError> {
+fn override_value(path: &str, text: &str, origin: &Origin) -> Result<Node, ConfigError> {
     match DeValue::parse(text) {
-        Ok(parsed) => node(parsed.get_ref(), origin.clone(), &|_| origin.clone()),
+        Ok(parsed) => node(path, parsed.get_ref(), origin.clone(), &|_| origin.clone()),
         Err(_) => Ok(Node { value: Value::String(text.to_owned()), origin: origin.clone() }),
     }
 }
@@ -325,6 +329,10 @@ mod tests {
         assert!(error.starts_with("c.toml:2: not valid TOML"), "{error}");
         let error = parse("a = 1\na = 2\n", "c.toml").unwrap_err().to_string();
         assert!(error.starts_with("c.toml:2: not valid TOML: duplicate key"), "{error}");
+        let error = parse("[a]\nb = [1, 18446744073709551615]\n", "c.toml").unwrap_err().to_string();
+        assert_eq!(error, "c.toml:2: `b` is 18446744073709551615, which is too large for an integer");
+        let error = parse("b = 2026-01-01\n", "c.toml").unwrap_err().to_string();
+        assert_eq!(error, "c.toml:1: `b` is a date (2026-01-01), which no key takes");
     }
 
     #[test]

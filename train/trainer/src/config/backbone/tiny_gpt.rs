@@ -121,11 +121,16 @@ impl TinyGptConfig {
     }
 
     pub(super) fn check(&self, vocabulary: usize, longest: usize, checks: &mut Checks<'_>) -> Option<ModelConfig> {
-        let ModelConfig { layers, d_model, heads, d_ff, dropout, init_std, .. } = self.model;
+        let ModelConfig { layers, d_model, heads, d_ff, context, dropout, init_std, .. } = self.model;
         // d_ff is four times d_model where it is not given, and written out so.
         const MOST: usize = 1 << 20;
-        let limits =
-            [("layers", layers, MOST), ("d_model", d_model, MOST), ("heads", heads, MOST), ("d_ff", d_ff, 4 * MOST)];
+        let limits = [
+            ("layers", layers, MOST),
+            ("d_model", d_model, MOST),
+            ("heads", heads, MOST),
+            ("d_ff", d_ff, 4 * MOST),
+            ("context", context, 16 * MOST),
+        ];
         for (key, value, most) in limits {
             checks.at_least(key, value, 1);
             checks.at_most(key, value, most);
@@ -160,7 +165,8 @@ impl TinyGptConfig {
                 settings.context
             )
         });
-        Some(settings)
+        // Adapters are not judged on sizes that cannot be.
+        limits.iter().all(|(_, value, most)| (1..=*most).contains(value)).then_some(settings)
     }
 }
 
