@@ -115,17 +115,6 @@ impl Gpu {
         Ok(buffer)
     }
 
-    /// Copies the first `bytes` bytes of `from` to new memory.
-    ///
-    /// # Errors
-    /// As [`Gpu::allocate`].
-    pub fn duplicate(&'static self, from: &GpuBuffer, bytes: u64) -> Result<GpuBuffer> {
-        let to = self.allocate(bytes)?;
-        let size = bytes.next_multiple_of(4).min(from.raw().size());
-        self.state().recorder.copy(&self.device, &self.queue, from.raw(), to.raw(), size);
-        Ok(to)
-    }
-
     /// Memory that the tensors on this GPU use.
     pub fn memory(&self) -> Memory {
         self.pool().memory

@@ -91,10 +91,10 @@ impl GpuFacts {
         }
     }
 
-    /// Operations of one launch, at most: a third of a second of a slow card of its kind, or so. Windows takes a card away that is at one launch for
+    /// Operations of one launch, at most: half a second or so of a slow card of its kind (1 TFLOP/s, or 0.1). Windows takes a card away that is at one launch for
     /// two seconds.
     pub(super) fn longest_launch(&self) -> f64 {
-        if self.kind == "discrete" { 1e12 } else { 1e11 }
+        if self.kind == "discrete" { 5e11 } else { 5e10 }
     }
 
     /// Real cards come first, software last.
@@ -171,7 +171,7 @@ pub(super) fn open(name: &str) -> Result<&'static Gpu> {
         ));
     }
     let wanted = match name.strip_prefix("gpu").map(|rest| rest.strip_prefix(':').unwrap_or(rest)) {
-        Some("") => all.first(),
+        Some("") => all.iter().find(|found| found.facts.lacks.is_none()).or(all.first()),
         Some(rest) if rest.chars().all(|c| c.is_ascii_digit()) => rest.parse().ok().and_then(|i: usize| all.get(i)),
         _ => all.iter().find(|found| found.facts.name.to_lowercase().contains(&name.to_lowercase())),
     };

@@ -1,7 +1,8 @@
 //! A count of the batches that a device has run, kept by the device itself.
 //!
 //! Metal tells nobody that it gave up a batch (out of memory, out of time), and neither does Direct3D 12 until the next one: what was to
-//! be written stays as it was. Every batch ends with a launch that counts it, and whoever reads back reads the count with it.
+//! be written stays as it was. Every batch is one pass, which Metal runs or gives up as a whole, and ends with a launch that counts it;
+//! whoever reads back reads the count with it. Uploads are not counted.
 
 use wgpu::util::DeviceExt;
 use wgpu::{BindGroup, Buffer, ComputePass, ComputePipeline, Device};

@@ -85,13 +85,8 @@ impl Recorder {
         }
     }
 
-    pub(super) fn copy(&mut self, device: &Device, queue: &Queue, from: &Buffer, to: &Buffer, bytes: u64) {
-        if self.record_copy(device, from, to, bytes).launches >= BATCH {
-            self.submit(queue);
-        }
-    }
-
-    /// As [`Recorder::copy`], with the count of batches behind the bytes, and submits it with all before it. Also gives what the count should be.
+    /// Copies to memory that can be read, with the count of batches behind the bytes, and submits it with all before it. Also gives what the
+    /// count should be. A copy that is lost leaves 0 there.
     pub(super) fn copy_out(
         &mut self,
         device: &Device,
@@ -106,15 +101,6 @@ impl Recorder {
         open.encoder.copy_buffer_to_buffer(from, 0, to, 0, bytes);
         open.encoder.copy_buffer_to_buffer(self.pulse.buffer(), 0, to, bytes, 4);
         (queue.submit([open.encoder.finish()]), self.pulse.beats())
-    }
-
-    fn record_copy(&mut self, device: &Device, from: &Buffer, to: &Buffer, bytes: u64) -> &mut Open {
-        let open = self.open(device);
-        open.pass = None;
-        open.pipeline = None;
-        open.encoder.copy_buffer_to_buffer(from, 0, to, 0, bytes);
-        open.launches += 1;
-        open
     }
 
     /// Hands everything recorded to the device.
