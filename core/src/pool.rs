@@ -62,6 +62,16 @@ impl<T> FreeList<T> {
     }
 }
 
+/// A buffer of this capacity. No list is kept empty: there would be one for every size that was ever used.
+fn take<T>(lists: &mut BTreeMap<usize, Vec<Vec<T>>>, capacity: usize) -> Option<Vec<T>> {
+    let list = lists.get_mut(&capacity)?;
+    let data = list.pop();
+    if list.is_empty() {
+        lists.remove(&capacity);
+    }
+    data
+}
+
 /// What the free lists of all element types have in common.
 pub(crate) trait AnyFreeList {
     /// Bytes of the largest buffer, 0 if there is none.
@@ -73,12 +83,13 @@ pub(crate) trait AnyFreeList {
 impl<T> AnyFreeList for FreeList<T> {
     fn largest(&self) -> usize {
         let Ok(lists) = self.0.lock() else { return 0 };
-        lists.iter().rev().find(|(_, list)| !list.is_empty()).map_or(0, |(len, _)| len * size_of::<T>())
+        lists.last_key_value().map_or(0, |(capacity, _)| capacity * size_of::<T>())
     }
 
     fn drop_largest(&self) {
         let Ok(mut lists) = self.0.lock() else { return };
-        if let Some(data) = lists.iter_mut().rev().find_map(|(_, list)| list.pop()) {
+        let largest = lists.last_key_value().map(|(capacity, _)| *capacity);
+        if let Some(data) = largest.and_then(|capacity| take(&mut lists, capacity)) {
             HELD.fetch_sub(data.capacity() * size_of::<T>(), Ordering::Relaxed);
         }
     }
@@ -87,7 +98,7 @@ impl<T> AnyFreeList for FreeList<T> {
 /// Drops kept buffers until `bytes` more may be held. The largest give way, of whatever type, so that neither other sizes than before nor types
 /// that are used no more add up.
 fn make_room(bytes: usize) {
-    while HELD.load(Ordering::Relaxed) + bytes > room() {
+    while HELD.load(Ordering::Relaxed).saturating_add(bytes) > room() {
         let largest = FREE_LISTS.iter().map(|list| list()).max_by_key(|list| list.largest());
         match largest.filter(|list| list.largest() > 0) {
             Some(list) => list.drop_largest(),
@@ -111,14 +122,15 @@ enum Memory<T> {
 impl<T: Element> Buffer<T> {
     /// `len` elements of unspecified (but valid) value, for kernels that write every element.
     pub fn unspecified(len: usize) -> Self {
-        if len * size_of::<T>() < SMALLEST {
+        if len.saturating_mul(size_of::<T>()) < SMALLEST {
             return vec![T::zeroed(); len].into();
         }
         let mut lists = T::free_list().0.lock().expect("a thread panicked while it held the buffer pool");
-        let found = lists.range_mut(len..=len + len / 8).find_map(|(_, list)| list.pop());
+        let nearest = lists.range(len..=len.saturating_add(len / 8)).next().map(|(capacity, _)| *capacity);
+        let found = nearest.and_then(|capacity| take(&mut lists, capacity));
         drop(lists);
         if found.is_none() {
-            make_room(len * size_of::<T>());
+            make_room(len.saturating_mul(size_of::<T>()));
         }
         if let Some(mut data) = found {
             HELD.fetch_sub(data.capacity() * size_of::<T>(), Ordering::Relaxed);
