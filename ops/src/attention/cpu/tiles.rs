@@ -136,8 +136,8 @@ impl<'a, T> Heads<'a, T> {
     }
 }
 
-/// `out = softmax(scale Q K^T + mask) V`, `[batch, queries, heads, head_dim]`; `lse` `[batch, heads, queries]` receives the logarithm of
-/// each row's sum of exponentials, which is all that the backward pass needs to know of the softmax.
+/// `out = softmax(scale Q K^T + mask) V`, `[batch, queries, heads, head_dim]`; `lse` `[batch, heads, queries]` receives the logarithm to
+/// base 2 of each row's sum of exponentials, which is all that the backward pass needs to know of the softmax.
 ///
 /// In `bf16` the operands of products in `f32` are rounded: queries (times `scale`), keys, values and probabilities.
 ///

@@ -314,7 +314,7 @@ impl<T: Real, P: Products<T>> WithSimd for Task<'_, T, P> {
                         }
                         p[..visible.start.saturating_sub(first_k).min(seen)].fill(T::neg_infinity());
                         p[visible.end.saturating_sub(first_k).min(seen)..].fill(T::neg_infinity());
-                        let (lse, correlation) = (lse[first_q + i] * T::of(LOG2_E), queries.correlation[first_q + i]);
+                        let (lse, correlation) = (lse[first_q + i], queries.correlation[first_q + i]);
                         for (p, ds) in p.iter_mut().zip(ds) {
                             *p = (*p - lse).vexp2();
                             *ds = *p * (*ds - correlation);

@@ -7,10 +7,11 @@ use crate::kernels::scratch::Scratch;
 use crate::kernels::simd::{self, Real, dispatch};
 use hankel_core::{Element, parallel, trace};
 use pulp::{Simd, WithSimd};
-use std::f64::consts::{LN_2, LOG2_E};
+use std::f64::consts::LOG2_E;
 
 /// `out = softmax(scale Q K^T + mask) V`, `[batch, queries, heads, head_dim]`; `lse` `[batch, heads, queries]` receives
-/// the logarithm of each row's sum of exponentials, which is all that the backward pass needs to know of the softmax.
+/// the logarithm to base 2 of each row's sum of exponentials, which is all that the backward pass needs to know of the softmax: in another
+/// base, rounding of a large score would be a factor of all its probabilities.
 pub(super) fn forward<T: Real, P: Products<T>>(
     products: P,
     shape: Shape,
@@ -207,7 +208,7 @@ impl<T: Real, P: Products<T>> WithSimd for Head<'_, T, P> {
                 first_k += block_k;
             }
             for (i, lse) in self.lse[first_q - first..][..rows].iter_mut().enumerate() {
-                *lse = maximum[i] * T::of(LN_2) + total[i].ln();
+                *lse = maximum[i] + total[i].log2();
             }
             // SAFETY: `forward` makes one task for these queries of each head.
             unsafe { self.out.write_head(b, h, first_q, &acc[..rows * dim], |i| T::one() / total[i]) };
