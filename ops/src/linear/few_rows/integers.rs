@@ -131,8 +131,11 @@ fn digits(x: &[f32; BLOCK]) -> Option<([[i8; BLOCK]; 3], f32)> {
     const MOST: f32 = (127 * 65536 + 127 * 256 + 127) as f32;
     /// Far from what `f32` can hold, so that no scale overflows.
     const RANGE: std::ops::Range<f32> = f32::from_bits((127 - 90) << 23)..f32::from_bits((127 + 90) << 23);
-    /// By how much the largest may pass the sum of the others. Rounding is then at most 1.2e-4 of that sum, and usually a tenth of it.
+    /// By how much the largest may pass the sum of the small ones. Rounding is then at most 1.2e-4 of that sum, and usually a tenth of it.
     const OUTLIER: f32 = 64.0;
+    /// Small is what is less than this part of the largest, where few are not: weights of zero may meet them all.
+    const SMALL: f32 = 0.125;
+    const FEW: u32 = 4;
     // Above all others where an element is no number.
     let largest = f32::from_bits(x.iter().fold(0, |m, x| m.max(x.to_bits() & 0x7fff_ffff)));
     if largest == 0.0 {
@@ -141,9 +144,11 @@ fn digits(x: &[f32; BLOCK]) -> Option<([[i8; BLOCK]; 3], f32)> {
     if !RANGE.contains(&largest) {
         return None;
     }
-    // Those beside the largest: beside an outlier that meets a weight of zero, they are all that counts.
-    let others: f32 = x.iter().map(|x| x.abs()).filter(|&x| x < largest).sum();
-    if others > 0.0 && others < largest / OUTLIER {
+    // Beside outliers that meet weights of zero, the small ones are all that counts.
+    let limit = SMALL * largest;
+    let small: f32 = x.iter().map(|x| if x.abs() < limit { x.abs() } else { 0.0 }).sum();
+    let large: u32 = x.iter().map(|x| u32::from(x.abs() >= limit)).sum();
+    if small > 0.0 && small < largest / OUTLIER && large <= FEW {
         return None;
     }
     let power = |e: i32| f32::from_bits(((127 + e) as u32) << 23);
@@ -382,17 +387,20 @@ mod tests {
     #[test]
     fn outliers_are_left_to_others() {
         let format = <dyn BlockFormat>::from_name("q8_0").unwrap();
-        // Codes of 100, and 0 at the first element of each block.
-        let block: Vec<u8> = [0x00, 0x3c, 0].into_iter().chain([100; BLOCK - 1]).collect();
-        let matrix = BlockMatrix::new(format, Buffer::from(block.repeat(2)), 2 * BLOCK).unwrap();
-        let weight = Tensor::from_blocks(matrix, [1, 2 * BLOCK]).unwrap();
-        for outlier in [1.0, 1e2, 1e4, 1e7] {
-            let mut x = vec![0.01_f32; 2 * BLOCK];
-            x[BLOCK] = outlier;
-            let expected = 100.0 * 0.01 * (2 * (BLOCK - 1)) as f64;
-            let x = Tensor::from_vec(x, [1, 2 * BLOCK]).unwrap();
-            let found = crate::linear(&x, &weight, None).unwrap().to_f64_vec()[0];
-            assert!((found / expected - 1.0).abs() < 1e-4, "{found} beside {outlier}");
+        for outliers in 1..=4 {
+            // Codes of 100, and 0 at the first elements of each block.
+            let codes = (0..BLOCK).map(|i| if i < outliers { 0 } else { 100 });
+            let block: Vec<u8> = [0x00, 0x3c].into_iter().chain(codes).collect();
+            let matrix = BlockMatrix::new(format, Buffer::from(block.repeat(2)), 2 * BLOCK).unwrap();
+            let weight = Tensor::from_blocks(matrix, [1, 2 * BLOCK]).unwrap();
+            for outlier in [1.0, 1e2, 1e4, 1e7] {
+                let mut x = vec![0.01_f32; 2 * BLOCK];
+                (0..outliers).for_each(|i| x[BLOCK + i] = outlier * (1.0 - 0.2 * i as f32));
+                let expected = 100.0 * 0.01 * (2 * (BLOCK - outliers)) as f64;
+                let x = Tensor::from_vec(x, [1, 2 * BLOCK]).unwrap();
+                let found = crate::linear(&x, &weight, None).unwrap().to_f64_vec()[0];
+                assert!((found / expected - 1.0).abs() < 1e-4, "{found} beside {outliers} of {outlier}");
+            }
         }
     }
 
