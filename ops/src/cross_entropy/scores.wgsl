@@ -3,7 +3,7 @@ struct Parameters { rows: u32, classes: u32, first: u32, cap: f32 }
 var<immediate> p: Parameters;
 @group(0) @binding(0) var<storage, read> logits: array<f32>;
 @group(0) @binding(1) var<storage, read> targets: array<u32>;
-@group(0) @binding(2) var<storage, read_write> scores: array<f32>;
+@group(0) @binding(2) var<storage, read_write> scores: array<u32>;
 var<workgroup> values: array<vec2<f32>, 128>;
 var<workgroup> classes_of: array<u32, 128>;
 
@@ -51,8 +51,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups
     if lane == 0u {
         let log_sum = log(values[0].x);
         let i = 3u * (p.first + row);
-        scores[i] = log_sum - (logit(at + targets[p.first + row]) - top);
-        scores[i + 1u] = log_sum - values[0].y / f32(p.classes);
-        scores[i + 2u] = bitcast<f32>(best);
+        // As words: a class is a subnormal number by its bits, which may be flushed to 0.
+        scores[i] = bitcast<u32>(log_sum - (logit(at + targets[p.first + row]) - top));
+        scores[i + 1u] = bitcast<u32>(log_sum - values[0].y / f32(p.classes));
+        scores[i + 2u] = best;
     }
 }

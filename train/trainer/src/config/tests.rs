@@ -219,7 +219,7 @@ fn problems_name_place_and_key() {
         (&["backbone.layers=4294967296"], "`backbone.layers` must be at most 1048576, found 4294967296"),
         (&["backbone.context=9223372036854775807"], "`backbone.context` must be at most 16777216"),
         (&["train.betas=[0.9, 0.99, 0.9]"], "`train.betas` has 3 elements, expected 2"),
-        (&["train.eps=1e-46"], "`train.eps` must not be below the smallest number of single precision"),
+        (&["train.eps=1e-46"], "`train.eps` must be at least 1.2e-38"),
         (&["adapter.lora.rank=0"], "--set adapter.lora.rank=0: `adapter.lora.rank` must be at least 1, found 0"),
         (&["adapter.lora.budget=10"], "`adapter.lora.budget` and `rank` are both given: keep one"),
         (&["adapter.lora.name=hrm"], "`adapter.hrm.name` makes \"hrm\" the name of two rows"),

@@ -225,9 +225,9 @@ impl TrainConfig {
         checks.not_negative("weight_decay", self.weight_decay);
         checks.not_negative("clip", self.clip);
         checks.positive("eps", self.eps);
-        // The division is in single precision.
-        checks.require("eps", self.eps <= 0.0 || self.eps as f32 > 0.0, || {
-            format!("must not be below the smallest number of single precision, 1e-45, found {:e}", self.eps)
+        // The division is in single precision, in which devices may take smaller numbers for 0.
+        checks.require("eps", self.eps <= 0.0 || self.eps as f32 >= f32::MIN_POSITIVE, || {
+            format!("must be at least 1.2e-38, the smallest number of single precision, found {:e}", self.eps)
         });
         checks.fraction("betas", self.betas[0]);
         checks.fraction("betas", self.betas[1]);

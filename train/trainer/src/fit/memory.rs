@@ -25,6 +25,7 @@ const LOGITS: u64 = 1 << 20;
 const COMPACT_LOGITS: u64 = 1 << 24;
 const COMPACT_ROWS: u64 = 128;
 const GPU_LOGITS: u64 = 1 << 24;
+const GPU_TILE: u64 = 128;
 
 /// What a step takes besides parameters, in bytes.
 struct Activations {
@@ -68,7 +69,8 @@ pub(super) fn estimate(model: &Model, settings: &TrainConfig, length: usize, on_
     let vocabulary = model.backbone.vocabulary() as u64;
     let is_compact = model.backbone.head().tensor().dtype().is_compact();
     let (logits, least) = match (on_gpu, is_compact) {
-        (true, _) => (GPU_LOGITS, 1),
+        // Whole tiles, and what is left of another one.
+        (true, _) => (GPU_LOGITS + GPU_TILE * vocabulary, 2 * GPU_TILE),
         (false, true) => (COMPACT_LOGITS, COMPACT_ROWS),
         (false, false) => (LOGITS, 1),
     };
