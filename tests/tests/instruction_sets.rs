@@ -34,13 +34,13 @@ fn every_instruction_set_gives_the_oracle_and_its_gradient() {
     }
 }
 
-/// Products in `bf16` and gradients of their inputs: by dot products of pairs, or of rounded operands.
+/// Products in `bf16`, of more rows than are multiplied one by one, and gradients of their inputs: by dot products of pairs, or of rounded operands.
 fn in_bf16() -> Vec<f64> {
     let matrix = |name, rows, cols| {
         let values = Random::new(1, name, 0).normal_vec::<f32>(rows * cols, 1.0);
         Tensor::from_vec(values, [rows, cols]).unwrap()
     };
-    let (plain, x, g) = (matrix("w", 40, 96), matrix("x", 7, 96).parameter().unwrap(), matrix("g", 7, 40));
+    let (plain, x, g) = (matrix("w", 40, 96), matrix("x", 11, 96).parameter().unwrap(), matrix("g", 11, 40));
     let weights = [plain.clone(), plain.to_dtype(DType::BF16).unwrap(), quantize(&plain, true).unwrap()];
     let products = weights.iter().flat_map(|weight| {
         let y = with_precision(Precision::Bf16, || linear(&x, weight, None)).unwrap();
