@@ -11,6 +11,7 @@
 
 pub mod cli;
 mod clock;
+mod gramians;
 mod inspect;
 mod pictures;
 mod progress;

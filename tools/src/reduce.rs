@@ -1,27 +1,24 @@
 //! `bt reduce`.
 
-use crate::cli::{GramiansArg, ReduceArgs};
+use crate::cli::ReduceArgs;
+use crate::gramians::gramians;
 use crate::pictures;
 use crate::progress::Progress;
 use crate::subject::{SYSTEM_LABEL, Subject, assumed_time, note_on_plant};
 use crate::targets::{check_distinct, check_new};
 use crate::text::{self, number, number_above};
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
 use hankel_files::hrm_file::sha256;
 use hankel_files::system_file::{ArrayFormat, StoredSystem, parse_arrays};
-use hankel_files::{
-    AdapterHashes, HrmAdapterFile, RecordedStates, Sensitivities, TRAINED_BACKBONE_FILE, WeightFile, recorded_states,
-};
+use hankel_files::{AdapterHashes, HrmAdapterFile, Sensitivities, TRAINED_BACKBONE_FILE, WeightFile};
 use hankel_io::{Existing, Outputs, PendingFolder, check_folder, input, terminal};
 use hankel_lti::{Bound, LinearSystem, LtiError, OrderRule, SystemCertificate};
 use hankel_plots::Align;
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
-    CERTIFICATE_FILE, Certificate, Gramians, LayerAnalysis, LayerCertificate, OrderChoice, Plant, Purpose,
-    ReduceOptions, choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_uncertified, verify_layer, weigh,
+    CERTIFICATE_FILE, Certificate, LayerAnalysis, LayerCertificate, OrderChoice, Plant, Purpose, ReduceOptions,
+    choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_uncertified, verify_layer, weigh,
 };
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What rounding may change in the part of a system that is kept, relative to the norm of the other part.
@@ -358,70 +355,6 @@ fn task(args: &ReduceArgs, subject: &Subject) -> Result<Option<(Sensitivities, W
         bail!("{} was recorded with another adapter than {}; record it again", path.display(), args.system.display());
     }
     Ok(Some((sensitivities, file)))
-}
-
-/// States that were recorded in those of a file, in those of its system.
-fn in_states_of(subject: &Subject, mut recorded: BTreeMap<String, RecordedStates>) -> BTreeMap<String, RecordedStates> {
-    if let Subject::System { plant, .. } = subject {
-        for RecordedStates { states, .. } in recorded.values_mut() {
-            let columns = states.ncols();
-            for &state in plant.turned.iter().filter(|state| **state < columns) {
-                for i in 0..states.nrows() {
-                    states[(i, state)] = -states[(i, state)];
-                }
-            }
-            if let Some(own) = plant.system.stored().filter(|_| columns == plant.system.states()) {
-                *states = own.states(states.as_ref());
-            }
-        }
-    }
-    recorded
-}
-
-fn gramians(args: &ReduceArgs, subject: &Subject) -> Result<Gramians> {
-    let weighted = args.weights.weight.is_some() || args.weights.output_weight.is_some();
-    let kind = args.gramians.unwrap_or(match args.band {
-        Some(_) => GramiansArg::FrequencyLimited,
-        None if weighted && args.method.takes_weights() => GramiansArg::Weighted,
-        None => GramiansArg::Analytic,
-    });
-    if subject.is_continuous() && matches!(kind, GramiansArg::TimeLimited | GramiansArg::Empirical) {
-        bail!("--gramians time-limited and empirical count steps, which a system in continuous time does not have");
-    }
-    Ok(match (kind, args.horizon, &args.states, args.band) {
-        (GramiansArg::Analytic, None, None, None) => Gramians::Analytic,
-        (GramiansArg::TimeLimited, Some(steps), None, None) => Gramians::TimeLimited(steps),
-        (GramiansArg::Empirical, None, Some(path), None) => {
-            Gramians::Empirical(in_states_of(subject, recorded_states(path)?))
-        }
-        (GramiansArg::Weighted, None, None, None) if weighted => Gramians::Weighted,
-        (GramiansArg::Enns, None, None, None) if weighted => Gramians::Enns,
-        (GramiansArg::FrequencyLimited, None, None, Some(ends)) if !weighted => {
-            Gramians::FrequencyLimited(subject.band(ends)?)
-        }
-        (kind, horizon, states, band) => {
-            bail!("{}", mismatch(kind, horizon, states.is_some(), band.is_some(), weighted))
-        }
-    })
-}
-
-/// Which option of Gramians is missing, or has none that it goes with.
-fn mismatch(kind: GramiansArg, horizon: Option<usize>, states: bool, band: bool, weighted: bool) -> String {
-    let name = kind.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-    match kind {
-        GramiansArg::FrequencyLimited if !band => "--gramians frequency-limited needs --band LOW,HIGH".to_owned(),
-        GramiansArg::Weighted | GramiansArg::Enns if !weighted => {
-            format!("--gramians {name} needs --weight FILE or --output-weight FILE")
-        }
-        GramiansArg::FrequencyLimited if weighted => "--band and --weight exclude each other: keep one".to_owned(),
-        _ if horizon.is_some() && kind != GramiansArg::TimeLimited => {
-            format!("--horizon goes with --gramians time-limited, not with {name}")
-        }
-        _ if states && kind != GramiansArg::Empirical => {
-            format!("--states goes with --gramians empirical, not with {name}")
-        }
-        _ => format!("--band goes with --gramians frequency-limited, not with {name}"),
-    }
 }
 
 /// The table of a certificate.
