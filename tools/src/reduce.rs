@@ -16,8 +16,8 @@ use hankel_lti::{Bound, LinearSystem, LtiError, OrderRule, SystemCertificate};
 use hankel_plots::Align;
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
-    CERTIFICATE_FILE, Certificate, LayerAnalysis, LayerCertificate, OrderChoice, Plant, Purpose, ReduceOptions,
-    choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_uncertified, verify_layer, weigh,
+    CERTIFICATE_FILE, Certificate, Gramians, LayerAnalysis, LayerCertificate, OrderChoice, Plant, Purpose,
+    ReduceOptions, choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_uncertified, verify_layer, weigh,
 };
 use std::path::{Path, PathBuf};
 
