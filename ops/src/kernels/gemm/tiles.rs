@@ -65,6 +65,9 @@ pub(crate) trait Products<T: Real>: Copy + Send + Sync {
         rows * Self::steps(cols)
     }
 
+    /// Rounds `x` as `pack` and `left` round.
+    fn round(self, x: &mut [T]);
+
     /// `a` as a left factor, in the first elements of `room` if it has to be copied. One stride of `a` must be 1.
     fn left<'a>(self, a: Mat<'a, T>, room: &'a mut [Self::Packed]) -> Self::Left<'a>;
 
@@ -113,6 +116,9 @@ impl<T: Real> Products<T> for Full {
     fn pack<S: Simd>(self, b: Mat<T>, out: &mut [T]) {
         b.pack(0..b.rows, 0..b.cols, PanelShape::of::<S, T>(), out);
     }
+
+    #[inline(always)]
+    fn round(self, _: &mut [T]) {}
 
     #[inline(always)]
     fn left<'a>(self, a: Mat<'a, T>, _: &'a mut [T]) -> Mat<'a, T> {

@@ -241,6 +241,8 @@ impl<T: Real, P: Products<T>> WithSimd for PackQueries<'_, T, P> {
         let [mut rows, mut d_out_rows] = std::array::from_fn(|_| Scratch::<T>::new(n * dim));
         gather(&q, b, h, dim, 0..n, scale * T::of(LOG2_E), &mut rows);
         gather(&d_out, b, h, dim, 0..n, T::one(), &mut d_out_rows);
+        // dP - D is 0 where a query sees one key, and stays so if both are of the rounded gradient.
+        products.round(&mut d_out_rows);
         let mut correlation = vec![T::zero(); n];
         for (t, (d, row)) in correlation.iter_mut().zip(d_out_rows.chunks_exact(dim)).enumerate() {
             *d = simd::dot(simd, row, out.row(b, t, h, dim));

@@ -104,7 +104,7 @@ fn agrees(shape: Shape) -> Result<(), TestCaseError> {
 }
 
 /// As `agrees`, of products in `bf16`: of the ways that processors have, which round the same operands, each is near the definition, and
-/// all are much nearer to each other.
+/// all are nearer to each other, but for scores and probabilities that they round to either side.
 fn agrees_rounded(shape: Shape) -> Result<(), TestCaseError> {
     let inputs = Inputs::new(shape);
     let expected = inputs.oracle();
@@ -115,7 +115,7 @@ fn agrees_rounded(shape: Shape) -> Result<(), TestCaseError> {
     // The slope of a cap moves with the rounding of a score over the cap.
     let of_bf16 = 0.03 + shape.cap.map_or(0.0, |cap| 0.02 / cap);
     for found in &by_instructions {
-        for (other, tolerance) in [(&expected, of_bf16), (&by_rounding, 4e-3)] {
+        for (other, tolerance) in [(&expected, of_bf16), (&by_rounding, 1e-2)] {
             close("out", &found.out, &other.out, tolerance)?;
             close("lse", &found.lse, &other.lse, tolerance)?;
             for (i, name) in ["d_q", "d_k", "d_v"].into_iter().enumerate() {
@@ -137,6 +137,17 @@ prop_compose! {
         let keys = queries + before;
         let offset = before.saturating_sub(offset_from_end);
         Shape { batch, heads: kv_heads * group, kv_heads, head_dim, queries, keys, offset, window, cap }
+    }
+}
+
+/// Where a query sees only its own key, scores have no gradient, and rounding makes none.
+#[test]
+fn scores_of_one_key_have_no_gradient_in_bf16() {
+    let inputs = Inputs::new(Shape { kv_heads: 1, window: Some(1), ..Shape::causal(1, 60, 3, 25) });
+    for [d_q, d_k, _] in [inputs.kernels_in::<f32>(Precision::Bf16), inputs.kernels_with(Rounded)].map(|x| x.gradients)
+    {
+        close("d_q", &d_q, &vec![0.0; d_q.len()], 1e-5).unwrap();
+        close("d_k", &d_k, &vec![0.0; d_k.len()], 1e-5).unwrap();
     }
 }
 

@@ -1,6 +1,6 @@
 //! Products of operands rounded to `bf16`, by the processor's matrix unit.
 
-use super::{Packed, Pairs, Products};
+use super::{Packed, Pairs, Products, Rounded};
 use crate::kernels::gemm::amx::{self, Panel, Registers};
 use crate::kernels::gemm::bf16::{DotProducts, PANELS, interleave, round_rows};
 use crate::kernels::gemm::micro::Target;
@@ -59,6 +59,11 @@ impl Products<f32> for MatrixUnit {
     #[inline(always)]
     fn pack<S: Simd>(self, b: Mat<f32>, out: &mut [u32]) {
         Pairs(self.dot).pack::<S>(b, out);
+    }
+
+    #[inline(always)]
+    fn round(self, x: &mut [f32]) {
+        Rounded.round(x);
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Products of operands rounded to `bf16`, by the dot products of [`bf16`](super::super::bf16).
 
-use super::{Packed, Products};
+use super::{Packed, Products, Rounded};
 use crate::kernels::gemm::bf16::{DotProducts, PANELS, ROWS, interleave, pack_floats, round_rows, tile_strip};
 use crate::kernels::gemm::micro::{Strip, Target};
 use crate::kernels::gemm::{Accumulate, Mat, extent};
@@ -34,6 +34,11 @@ impl Products<f32> for Pairs {
     #[inline(always)]
     fn pack<S: Simd>(self, b: Mat<f32>, out: &mut [u32]) {
         pack_floats(self.0, b, out);
+    }
+
+    #[inline(always)]
+    fn round(self, x: &mut [f32]) {
+        Rounded.round(x);
     }
 
     #[inline(always)]

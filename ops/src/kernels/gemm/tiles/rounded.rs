@@ -26,6 +26,11 @@ impl Products<f32> for Rounded {
     }
 
     #[inline(always)]
+    fn round(self, x: &mut [f32]) {
+        round(x);
+    }
+
+    #[inline(always)]
     fn left<'a>(self, a: Mat<'a, f32>, room: &'a mut [f32]) -> Mat<'a, f32> {
         let by_rows = a.is_row_major();
         let lines = if by_rows { a } else { a.t() };
