@@ -95,7 +95,7 @@ pub const TITLE: &str = "# Reproduction of the paper's claims";
 const HEAD: &str = "
 Written by `train audit` from the figures in [results](results) and the list of claims in `train/study/src/claims.toml`; no number or verdict here is
 typed by hand. Effects have their 95 % intervals, over runs. [Rules](#rules) say when a claim stands, [all claims](#all-claims) lists them in the paper's order,
-[data.md](data.md) says which parts of the data were used. Where an experiment was run at several scales, the largest decides.
+[data.md](data.md) says which parts of the data were used. Where an experiment was run at several scales, the largest that is complete decides.
 A result at several points of a grid is the range that holds all their intervals; the list has them one by one, at every scale.
 
 ";

@@ -7,7 +7,7 @@ use hankel_trainer::results::{AdapterResult, LayerResult, RunResult, metric};
 /// Loss of a truncated adapter, as a share of that before, at which it still does what it did.
 const MORE_LOSS: f64 = 1.01;
 
-/// A quantity of a row: a metric; `order`, `gate`, `contribution`, `input_alignment` (means over layers), `largest_pole`,
+/// A quantity of a row: a metric; `order`, `gate`, `contribution`, `input_alignment` (means over layers), `order_of_layer_0`, `largest_pole`,
 /// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound,
 /// 0 where nothing was discarded and nothing is off; `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest
 /// over layers. `least_order` is the lowest order that was asked of a truncation of the row, or its own, at a loss of at most 1 % more;
@@ -24,6 +24,7 @@ pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64>
     };
     match name {
         "order" => mean(|layer| Some(layer.order as f64)),
+        "order_of_layer_0" => row.layers.iter().find(|layer| layer.layer == 0).map(|layer| layer.order as f64),
         "gate" => mean(|layer| layer.gate.map(f64::abs)),
         "contribution" => mean(|layer| layer.contribution),
         "input_alignment" => mean(|layer| layer.input_alignment),
@@ -77,7 +78,7 @@ pub(crate) fn range(results: &[&RunResult], row: &str, name: &str) -> (f64, f64)
     };
     match name {
         "bound_and_loss" => (-1.0, 1.0),
-        "order" | "least_order" => {
+        "order" | "order_of_layer_0" | "least_order" => {
             let states = results.iter().filter_map(whole).filter(|states| *states > 0).max();
             (0.0, states.map_or(f64::INFINITY, |states| states as f64))
         }

@@ -29,13 +29,13 @@ fn main_claims(outcomes: &[Outcome]) -> String {
         String::from("| the paper's main claims | so far | what was measured | result |\n| --- | --- | --- | --- |\n");
     for id in MAIN {
         let Some(outcome) = outcomes.iter().find(|outcome| outcome.claim.id == id) else { continue };
-        let Outcome { claim, measured, verdict, .. } = outcome;
+        let Outcome { claim, measured, scale, verdict, .. } = outcome;
         let ours = claim.ours.replace('|', "\\|");
         // What a small model shows is no figure of what takes another one.
         let result = if matches!(verdict, Verdict::NotTestable(_) | Verdict::NotMeasured(_)) {
             "–".to_owned()
         } else {
-            result(&measured.groups, claim.expect)
+            result(&measured.groups, claim.expect) + &at_scale(scale.as_deref())
         };
         let _ = writeln!(out, "| {}: {} | **{}** | {ours} | {result} |", link(id), claim.paper, verdict.name());
     }
@@ -49,8 +49,7 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed], cells: &[Cel
     let each = |kind: fn(&Verdict) -> bool| outcomes.iter().filter(move |outcome| kind(&outcome.verdict));
     let claims = |title: &str, kind: fn(&Verdict) -> bool| -> String {
         let row = |Outcome { claim, measured, scale, .. }: &Outcome| {
-            let at = scale.as_ref().map_or_else(String::new, |scale| format!(", scale `{scale}`"));
-            let mut result = result(&measured.groups, claim.expect) + &at;
+            let mut result = result(&measured.groups, claim.expect) + &at_scale(scale.as_deref());
             if let [quarters] = &quarters::of(claim, scale.as_deref(), measured, cells)[..] {
                 let _ = write!(result, "; {quarters}");
             }
@@ -93,6 +92,10 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed], cells: &[Cel
     let names: Vec<String> = by_construction.chain(theorems.map(|claim| link(claim.id))).collect();
     let _ = writeln!(out, "| could not fail | {} by construction: {} | | | |", names.len(), names.join(", "));
     out
+}
+
+fn at_scale(scale: Option<&str>) -> String {
+    scale.map_or_else(String::new, |scale| format!(", scale `{scale}`"))
 }
 
 fn row(title: &str, id: &str, paper: &str, ours: &str, result: &str, expect: Expect) -> String {
