@@ -192,6 +192,8 @@ mod tests {
         says(&format!("rank correlation with the order is {mean:.2} ({low:.2} to {high:.2}, ten seeds)"));
         let [mean, low, high] = effect("memory-a-max-0.7");
         says(&format!("it is {mean:.2} (`a_max` 0.7: {low:.2} to {high:.2})"));
+        let [mean, low, high] = effect("memory-a-max-0.9");
+        says(&format!(" and {mean:.2} (`a_max` 0.9: {low:.2} to {high:.2})"));
 
         let cells = fs::read_to_string(root.join("docs/results/starts/smollm2-seeds.jsonl")).unwrap();
         let differences = |row: &str, less: &str| -> Vec<f64> {

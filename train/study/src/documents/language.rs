@@ -148,4 +148,21 @@ fn entities_are_their_result() {
     ] {
         assert!(page.contains(&said), "{said}");
     }
+    // As trained, against the rule that nothing was moved: Student's t with two degrees of freedom.
+    let against = |name: &str| {
+        let rows =
+            study.cells.iter().flat_map(|cell| &cell.result.as_ref().unwrap().rows).filter(|row| row.name == name);
+        let values: Vec<f64> = rows.map(|row| row.validation.get("exact_match").unwrap()).collect();
+        let (n, center) = (values.len() as f64, mean(&values));
+        let error = (values.iter().map(|x| (x - center).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt();
+        let t = (center - still.parse::<f64>().unwrap()) / error;
+        assert_eq!(values.len(), 3);
+        (center - 4.3027 * error, center + 4.3027 * error, 1.0 - t / (t * t + 2.0).sqrt())
+    };
+    let [hrm, lora] = ["hrm", "lora"].map(against);
+    let said = format!(
+        "(HRM {:.3} to {:.3}, p = {:.3}; LoRA {:.3} to {:.3}, p = {:.2})",
+        hrm.0, hrm.1, hrm.2, lora.0, lora.1, lora.2
+    );
+    assert!(page.contains(&said), "{said}");
 }
