@@ -161,7 +161,7 @@ fn entities_are_their_result() {
     };
     let [hrm, lora] = ["hrm", "lora"].map(against);
     let said = format!(
-        "(HRM {:.3} to {:.3}, p = {:.3}; LoRA {:.3} to {:.3}, p = {:.2})",
+        "(HRM {:.2} to {:.2}, p = {:.3}; LoRA {:.2} to {:.2}, p = {:.2})",
         hrm.0, hrm.1, hrm.2, lora.0, lora.1, lora.2
     );
     assert!(page.contains(&said), "{said}");
