@@ -124,6 +124,18 @@ impl Args {
     }
 }
 
+/// Writes the answers where they are asked for, or to the first number that no other evaluation has taken.
+fn write_predictions(args: &Args, lines: &[u8]) -> Result<PathBuf> {
+    loop {
+        let path = args.predictions();
+        path.parent().map(hankel_io::create_folder).transpose()?;
+        match write_file(&path, lines, Existing::Refuse) {
+            Err(hankel_io::Error::Exists(_)) if args.out.is_none() => {}
+            written => return Ok(written.map(|()| path)?),
+        }
+    }
+}
+
 /// What an evaluation needs, set up.
 struct Ready {
     checks: Vec<Check>,
@@ -224,6 +236,10 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
         }
         hankel_io::check_folder(file).context(option)?;
     }
+    ensure!(
+        args.record_states.is_none() || args.record_states != args.record_inputs,
+        "--record-states and --record-inputs name the same file: each writes one of its own"
+    );
     let names = if args.adapter.is_empty() {
         adapters::tell_missing(config, &args.run)?;
         std::iter::once(adapters::NONE.to_owned()).chain(adapters::names(&args.run)?).collect()
@@ -331,9 +347,7 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
         terminal::print(&table(&all, &part))?;
     }
     if !predictions.is_empty() && group.is_root() {
-        let path = args.predictions();
-        path.parent().map(hankel_io::create_folder).transpose()?;
-        write_file(&path, to_lines(&predictions)?.as_bytes(), Existing::Refuse)?;
+        let path = write_predictions(args, to_lines(&predictions)?.as_bytes())?;
         tell!("every answer beside its references: {}", path.display());
     }
     // From here on every process knows the same.

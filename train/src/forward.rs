@@ -62,6 +62,7 @@ pub fn run(args: &Args) -> Result<()> {
     let model = attach(&snapshot, args.adapter.as_deref(), LENGTH)?;
     let (arrays, loss) = with_precision(precision.of_products(), || compute(&model, &input, args.gradients))?;
     let count = arrays.len();
+    args.output.parent().map(hankel_io::create_folder).transpose()?;
     write_file(&args.output, &serialize(&arrays), Existing::Refuse)?;
     if args.json {
         let facts = json!({ "output": args.output.display().to_string(), "loss": loss, "targets": input.targets(), "tensors": count });

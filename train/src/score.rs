@@ -1,7 +1,7 @@
 //! `train score`.
 
 use anyhow::{Result, bail, ensure};
-use hankel_io::terminal;
+use hankel_io::{input, terminal};
 use hankel_trainer::TextMetric;
 use hankel_trainer::tasks::text::lines::{Problems, each_line, text, texts};
 use hankel_trainer::tasks::text::{Prediction, Scoring, TextFormat};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// JSON lines with `prediction` and `references` (or one `reference`), as `train eval` writes them
+    /// JSON lines with `prediction` and `references` (or one `reference`), as `train eval` writes them; gzip is recognised
     predictions: PathBuf,
     /// What the answers are to; decides the metrics
     #[arg(long, value_enum)]
@@ -25,7 +25,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let path = &args.predictions;
-    let content = hankel_io::input::read(path)?;
+    let content = input::unzipped(path, input::read(path)?)?;
     let format = args.task;
     let metrics = if args.metrics.is_empty() { format.metrics().to_vec() } else { args.metrics.clone() };
     ensure!(

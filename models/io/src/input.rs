@@ -96,6 +96,14 @@ pub fn gunzip(path: &Path, packed: &[u8]) -> Result<Vec<u8>> {
     unpack(path, MultiGzDecoder::new(packed), packed.len() as u64)
 }
 
+/// `stored`, unpacked if it is a gzip file, which its content tells; `path` is for messages.
+///
+/// # Errors
+/// As [`gunzip`].
+pub fn unzipped(path: &Path, stored: Vec<u8>) -> Result<Vec<u8>> {
+    if stored.starts_with(&[0x1f, 0x8b]) { gunzip(path, &stored) } else { Ok(stored) }
+}
+
 /// What `reader` unpacks from `stored` bytes of a file; `path` is for messages.
 ///
 /// # Errors
@@ -143,6 +151,8 @@ mod tests {
         text.write_all(b"a text").unwrap();
         let text = text.finish().unwrap();
         assert_eq!(gunzip(Path::new("a.gz"), &text).unwrap(), b"a text");
+        assert_eq!(unzipped(Path::new("a"), text.clone()).unwrap(), b"a text");
+        assert_eq!(unzipped(Path::new("a"), b"a text".to_vec()).unwrap(), b"a text");
         assert!(gunzip(Path::new("a.gz"), &text[..text.len() - 4]).is_err());
     }
 

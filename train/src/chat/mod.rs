@@ -21,6 +21,7 @@ use hankel_trainer::run::interrupt;
 use hankel_trainer::tasks::TaskConfig;
 use hankel_trainer::tell;
 use input::{Input, NotText};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 const HELP: &str = "\
@@ -98,6 +99,7 @@ pub fn run(args: &Args) -> Result<()> {
     if let Err(problem) = sampling.check() {
         bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
     }
+    ensure!(args.max_tokens > 0, "--max-tokens must be at least 1");
     let partner = Partner::load(args)?;
     let mut adapter = args.adapter.clone().unwrap_or_else(|| adapters::NONE.to_owned());
     let mut model = partner.with(&adapter)?;
@@ -110,6 +112,20 @@ pub fn run(args: &Args) -> Result<()> {
         "--system: {} has no chat template, which would say how it is written: begin your first line with it",
         args.model.display()
     );
+    if let (Some(system), Some(template)) = (&args.system, &partner.template) {
+        let written = |words: &str| {
+            let messages = [json!({"role": "system", "content": words}), json!({"role": "user", "content": "Hello"})];
+            template.render(&messages, true)
+        };
+        // What a template refuses, it says at the first turn.
+        let is_written =
+            system.trim().is_empty() || written(system).is_err() || written(system) != written(&system.repeat(2));
+        ensure!(
+            is_written,
+            "--system: the chat template of {} does not write it: begin your first line with it",
+            args.model.display()
+        );
+    }
     let mut conversation = Conversation::new(args.system.as_deref());
     let mut input = Input::open()?;
     let mut failed = 0;

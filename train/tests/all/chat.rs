@@ -75,6 +75,7 @@ fn only_the_adapter_remembers_earlier_turns() {
     let wrong = talk(&place, &["chat", &model, "--max-tokens", "2", "--turn-start", "nobody"], "one\ntwo\n");
     assert!(wrong.stderr.contains("no turn begins here"), "{}", wrong.stderr);
     assert!(wrong.code == Some(2) && wrong.stderr.contains("1 line failed"), "{}", wrong.stderr);
+    place.run(&["chat", &model, "--max-tokens", "0"]).refused(&["--max-tokens must be at least 1"]);
     place.run(&["chat", &model, "--turn-start", ""]).refused(&["--turn-start \"\" has no tokens"]);
 }
 

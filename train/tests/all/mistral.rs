@@ -205,12 +205,12 @@ fn compare(model: &str, case: &str, more: &[&str]) -> Vec<String> {
     write_tokens(&place, &case);
     let model = if Path::new(model).is_absolute() { model.into() } else { shared(&format!("golden/{model}")) };
     let mut arguments = vec!["forward", "--model", model.to_str().unwrap(), "--tokens", "tokens.safetensors"];
-    arguments.extend(["-o", "out.safetensors", "--json"]);
+    arguments.extend(["-o", "new/out.safetensors", "--json"]);
     arguments.extend(more);
     let finished = place.run(&arguments);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
     let facts: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
-    let (found, expected) = (arrays(&place.path("out.safetensors")), arrays(&case));
+    let (found, expected) = (arrays(&place.path("new/out.safetensors")), arrays(&case));
     assert_eq!(facts["tensors"], found.len());
     let limits: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(case.with_extension("json")).unwrap()).unwrap();

@@ -72,6 +72,8 @@ fn states_are_recorded_on_real_sequences() {
     assert!(states.values().all(|s| s.steps == 12 && s.states.norm_l2() > 0.0));
     record("none", "none.safetensors").refused(&["none", "only those of an HRM are"]);
     record("hrm", "states.safetensors").refused(&["states.safetensors", "new file"]);
+    let both = ["--record-states", "none.safetensors", "--record-inputs", "none.safetensors"];
+    place.run(&[&["eval", "run", "--adapter", "hrm"][..], &both].concat()).refused(&["name the same file"]);
     assert!(!place.path("none.safetensors").exists());
 }
 

@@ -18,14 +18,10 @@ pub(super) fn read(key: &'static str, path: &Path) -> Result<(Vec<u8>, DataFile)
         other => unreadable(other.to_string()),
     })?;
     let file = DataFile { path: path.display().to_string(), bytes: stored.len() as u64, sha256: digest(&stored) };
-    let content = if stored.starts_with(&[0x1f, 0x8b]) {
-        input::gunzip(path, &stored).map_err(|error| match error {
-            hankel_io::Error::Io { reason, .. } => unreadable(format!("not a complete gzip file ({reason})")),
-            other => unreadable(other.to_string()),
-        })?
-    } else {
-        stored
-    };
+    let content = input::unzipped(path, stored).map_err(|error| match error {
+        hankel_io::Error::Io { reason, .. } => unreadable(format!("not a complete gzip file ({reason})")),
+        other => unreadable(other.to_string()),
+    })?;
     if content.is_empty() {
         return Err(TaskError::Empty { key, path: path.to_owned() });
     }
