@@ -415,10 +415,14 @@ fn plain_text() {
     }
     place.write("other.txt", "It did not rain at all that night. ".repeat(60));
     let set = |setting| ["--set", setting];
-    let settings = ["task.validation_path=other.txt", "task.division=documents", "task.test_sequences=2"].map(set);
+    let settings =
+        ["task.validation_path=other.txt", "task.division=documents", "task.test_sequences=2", "task.separator=<none>"]
+            .map(set);
     let told = place.run(&[&["fit", "config.toml", "--dry-run"], settings.as_flattened()].concat()).stderr;
     for part in [
         "`task.division` has no effect: `validation_path` is given",
+        "`task.validation_share` has no effect: `validation_path` is given",
+        "`task.separator` \"<none>\" is nowhere in the files of `task.path`",
         "`task.test_sequences` has no effect: there is no test part",
     ] {
         assert!(told.contains(part), "{part} in {told}");

@@ -136,7 +136,7 @@ impl AdapterConfig {
         }
         // What is wrong with the settings themselves is told already.
         let Some(abilities) = self.method.abilities(length, placement) else { return };
-        let only = || format!("is for recurrent adapters, not for `kind = {kind:?}`");
+        let only = || format!("is for diagonal recurrences as that of `hrm`, not for `kind = {kind:?}`");
         let (recurrent, reducible, varying) = (abilities.recurrent, abilities.reducible, abilities.varying);
         let only_hrm = || {
             if recurrent {

@@ -42,8 +42,8 @@ fn tasks() -> impl Strategy<Value = TaskConfig> {
                 symbols,
                 table: if table { TableKind::Permutation } else { TableKind::Random },
                 table_seed,
-                max_window: (!variant && !table).then_some(MaxWindow { symbols: 1, accuracy: 1.0 }),
-                transitions: (table && !variant).then(|| vec![vec![0; symbols]; states]),
+                max_window: (!variant && (table || states >= 4)).then_some(MaxWindow { symbols: 1, accuracy: 1.0 }),
+                transitions: (!table && !variant && states < 4).then(|| vec![vec![0; symbols]; states]),
                 length,
                 sequences,
             })

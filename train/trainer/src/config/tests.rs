@@ -251,7 +251,7 @@ fn problems_name_place_and_key() {
         ),
         (&["adapter.hrm.probe=[{gate=1},{gate=1}]"], "`adapter.hrm.probe` has `gate = 1` twice"),
         (&["adapter.hrm.probe.gat=1"], "unknown key `adapter.hrm.probe.gat`; did you mean `gate`?"),
-        (&["adapter.lora.exactness.sequences=1"], "`adapter.lora.exactness` is for recurrent adapters"),
+        (&["adapter.lora.exactness.sequences=1"], "`adapter.lora.exactness` is for diagonal recurrences"),
         (&["adapter.hrm.exactness.sequences=0"], "`adapter.hrm.exactness.sequences` must be at least 1, found 0"),
         (
             &["adapter.hrm.exactness.sequences=100001"],
@@ -265,6 +265,10 @@ fn problems_name_place_and_key() {
         (&["task.train_sequences=1000000000000000000"], "`task.train_sequences` must be at most 100000000 (shuffling"),
         (&["task.validation_sequences=100000001"], "`task.validation_sequences` must be at most 100000000"),
         (&["task.test_sequences=100000001"], "`task.test_sequences` must be at most 100000000"),
+        (
+            &["task.transitions=[[0, 0], [1, 1], [2, 2], [3, 3]]", "task.table=permutation"],
+            "`task.table` is how a table is drawn, and `transitions` gives one",
+        ),
         (&["task.transitions=[[0, 1]]"], "`task.transitions` must have 4 rows (states) of 2 entries (symbols)"),
         (&["pretrain.task.states=5"], "`pretrain.task` has a vocabulary of 7, but the adapters' task has one of 6"),
         (&["device=gpu", "precision=f64"], "--set precision=f64: `precision` \"f64\" is for the CPU"),

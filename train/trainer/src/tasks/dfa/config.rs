@@ -147,6 +147,9 @@ impl TaskSettings for DfaConfig {
             checks.require("transitions", table.iter().flatten().all(|&next| (next as usize) < self.states), || {
                 format!("must hold states 0 to {}", self.states.saturating_sub(1))
             });
+            checks.require("table", self.table == TableKind::Random, || {
+                "is how a table is drawn, and `transitions` gives one".to_owned()
+            });
             checks.require("transitions", self.variant == DfaVariant::PerPosition, || {
                 "is for `variant = \"per-position\"`: the other variant draws a table for each example".to_owned()
             });

@@ -67,7 +67,7 @@ impl PlainTextConfig {
         512
     }
 
-    fn default_share() -> f64 {
+    pub(super) fn default_share() -> f64 {
         0.1
     }
 }

@@ -40,7 +40,13 @@ pub(super) fn load(config: &PlainTextConfig) -> Result<(Parts, Vec<DataFile>), T
     let train = part("task.path", Some(&config.path))?.unwrap_or_default();
     let validation = part("task.validation_path", config.validation_path.as_ref())?;
     let test = part("task.test_path", config.test_path.as_ref())?.unwrap_or_default();
+    let default_share = PlainTextConfig::default_share();
     let without_effect = [
+        (
+            "validation_share",
+            config.validation_share != default_share && validation.is_some(),
+            "`validation_path` is given",
+        ),
         ("division", config.division.is_some() && validation.is_some(), "`validation_path` is given"),
         ("test_sequences", config.test_sequences.is_some() && test.is_empty(), "there is no test part"),
     ];
@@ -68,7 +74,7 @@ fn documents(
     separator: Option<&str>,
     files: &mut Vec<DataFile>,
 ) -> Result<Vec<String>, TaskError> {
-    let (mut found, mut problems) = (Vec::new(), Problems::default());
+    let (mut found, mut problems, mut is_divided) = (Vec::new(), Problems::default(), false);
     for path in &paths.0 {
         let mut listed = Vec::new();
         let is_folder = path.is_dir();
@@ -95,9 +101,13 @@ fn documents(
                 }
             };
             files.push(data);
+            is_divided |= separator.is_some_and(|separator| text.contains(separator));
             let texts = separator.map_or_else(|| vec![text], |separator| text.split(separator).collect());
             found.extend(texts.into_iter().filter(|text| !text.trim().is_empty()).map(str::to_owned));
         }
+    }
+    if let Some(separator) = separator.filter(|_| !files.is_empty() && !is_divided) {
+        tell!("note: `task.separator` {separator:?} is nowhere in the files of `{key}`: every file is one document");
     }
     if found.is_empty() {
         let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();

@@ -157,7 +157,7 @@ impl TextConfig {
     fn default_length() -> usize {
         4096
     }
-    fn default_share() -> f64 {
+    pub(super) fn default_share() -> f64 {
         0.1
     }
     fn default_pack() -> bool {
@@ -334,6 +334,10 @@ impl TaskSettings for TextConfig {
             let problem = text.as_ref().and_then(|text| Template::parse(text, fields).err());
             checks.require(key, problem.is_none(), || problem.map(|e| e.to_string()).unwrap_or_default());
         }
+        let answer = self.answer.as_ref().and_then(|text| Template::parse(text, format.answer_fields()).ok());
+        checks.require("answer", answer.is_none_or(|answer| answer.fields().next().is_some()), || {
+            "names no field in braces: the same would be learnt of every example".to_owned()
+        });
         // Written out is the default, which conversations and other prompts leave unused.
         if let Some(document) = self.document.as_deref().filter(|name| format == TextFormat::Jsonl && *name != DOCUMENT)
         {
@@ -352,8 +356,16 @@ impl TaskSettings for TextConfig {
             for (key, text) in
                 [("roles.system", &roles.system), ("roles.user", &roles.user), ("roles.assistant", &roles.assistant)]
             {
-                let problem = Template::parse(text, Some(&["content"])).err();
-                checks.require(key, problem.is_none(), || problem.map(|e| e.to_string()).unwrap_or_default());
+                let template = Template::parse(text, Some(&["content"]));
+                let has_content = template.as_ref().is_ok_and(|template| template.names("content"));
+                let problem = template.err();
+                checks
+                    .require(key, problem.is_none(), || problem.as_ref().map(ToString::to_string).unwrap_or_default());
+                // A system message may be meant to go.
+                let may_go = key == "roles.system" && text.is_empty();
+                checks.require(key, has_content || may_go || problem.is_some(), || {
+                    "must have {content} in it, which is what the message says".to_owned()
+                });
             }
         }
     }

@@ -93,7 +93,7 @@ pub fn id(record: &Value) -> Option<String> {
 /// When it is missing or no text.
 pub fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
     match value.get(key) {
-        None | Some(Value::Null) => Err(format!("has no `{key}`{}", others(value))),
+        None => Err(format!("has no `{key}`{}", others(value))),
         Some(Value::String(text)) => Ok(text),
         Some(other) => Err(format!("`{key}` is {}, expected a text", kind(other))),
     }
@@ -114,7 +114,7 @@ pub fn filled<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
 /// When it is missing or no list.
 pub fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], String> {
     match value.get(key) {
-        None | Some(Value::Null) => Err(format!("has no `{key}`{}", others(value))),
+        None => Err(format!("has no `{key}`{}", others(value))),
         Some(Value::Array(items)) => Ok(items),
         Some(other) => Err(format!("`{key}` is {}, expected a list", kind(other))),
     }

@@ -54,8 +54,18 @@ pub(super) fn load(
     {
         tell!("note: `task.{key}` has no effect: no example of `task.path` is a conversation");
     }
+    let given = [("prompt", config.prompt.is_some()), ("answer", config.answer.is_some())];
+    if let Some((key, _)) = given.into_iter().find(|(_, is_given)| *is_given)
+        && config.format.is_own()
+        && train.iter().all(|example| !example.question.messages.is_empty() && example.question.fields.is_empty())
+    {
+        tell!("note: `task.{key}` has no effect: every example of `task.path` is a conversation");
+    }
     let seed = config.data_seed.unwrap_or(0);
     let is_drawn = validation.is_none();
+    if !is_drawn && config.validation_share != TextConfig::default_share() {
+        tell!("note: `task.validation_share` has no effect: validation examples are given");
+    }
     let mut parts = split::divide(train, validation, test, (config.format, config.validation_share, seed))
         .map_err(|problem| TaskError::Unusable(format!("`task.path`: {problem}")))?;
     let (held_out, all) = (parts.validation.len(), parts.train.len() + parts.validation.len());

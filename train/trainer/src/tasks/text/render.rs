@@ -3,7 +3,7 @@
 use super::config::{DEFAULT_NEW_TOKENS, DOCUMENT, Roles, TextConfig};
 use super::document::{Document, Example, Piece, Question};
 use super::format::TextFormat;
-use super::formats::{has_calls, instructions};
+use super::formats::{has_calls, has_no_weight, instructions};
 use super::lines::among;
 use super::prompts::UNKNOWN;
 use super::template::{Part, Template, TemplateError};
@@ -190,7 +190,7 @@ impl Renderer {
                 check_roles(template, &question.messages, &conversation.text)?;
                 // What the assistant has said before is not among the answers that are compared.
                 let before = question.said().min(conversation.answers.len().saturating_sub(1));
-                conversation.answers.drain(..before);
+                leave_unlearnt(&question.messages, &mut conversation, before)?;
                 let said = if calls { written(&conversation, tokenizer)? } else { words };
                 (vec![Piece::Conversation(conversation)], said)
             }
@@ -288,7 +288,7 @@ fn writes_calls(template: &ChatTemplate, messages: &[Value], text: &str) -> bool
 fn check_roles(template: &ChatTemplate, messages: &[Value], text: &str) -> Result<(), String> {
     for (index, message) in messages.iter().enumerate() {
         let [role, content] = ["role", "content"].map(|key| message[key].as_str().unwrap_or_default());
-        if ["system", "user", "assistant"].contains(&role) || content.trim().is_empty() {
+        if ["user", "assistant"].contains(&role) || content.trim().is_empty() {
             continue;
         }
         let mut others = messages.to_vec();
@@ -300,6 +300,27 @@ fn check_roles(template: &ChatTemplate, messages: &[Value], text: &str) -> Resul
             ));
         }
     }
+    Ok(())
+}
+
+/// Takes out the first answers, and those that their messages give the weight 0, as OpenAI's files do.
+fn leave_unlearnt(messages: &[Value], conversation: &mut Conversation, before: usize) -> Result<(), String> {
+    let is_learnt: Vec<bool> = messages
+        .iter()
+        .filter(|message| message["role"] == "assistant")
+        .map(|message| !has_no_weight(message))
+        .collect();
+    if is_learnt.iter().all(|learnt| *learnt) {
+        conversation.answers.drain(..before);
+        return Ok(());
+    }
+    if is_learnt.len() != conversation.answers.len() {
+        return Err(
+            "has a `weight` of 0, and the model's chat template does not write every message by itself".to_owned()
+        );
+    }
+    let mut learnt = is_learnt.into_iter().enumerate().map(|(index, learnt)| learnt && index >= before);
+    conversation.answers.retain(|_| learnt.next() == Some(true));
     Ok(())
 }
 
@@ -322,6 +343,12 @@ fn by_roles(roles: &[Template; 3], messages: &[Value]) -> Result<Vec<Piece>, Str
             return Err(format!(
                 "message {number}: has `tool_calls`, which [task.roles] cannot write: leave [task.roles] out, for a model whose chat \
                  template writes them"
+            ));
+        }
+        if has_no_weight(message) {
+            return Err(format!(
+                "message {}: has a `weight` of 0, and by [task.roles] every answer is learnt",
+                index + 1
             ));
         }
         let [role, content] = ["role", "content"].map(|key| message[key].as_str().unwrap_or_default());

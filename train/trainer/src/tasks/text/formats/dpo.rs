@@ -56,7 +56,15 @@ fn conversations(record: &Value) -> Result<Question, String> {
         return Err(SAME.to_owned());
     }
     let prompt = match record.get("prompt") {
-        Some(Value::Array(_)) => messages(record, "prompt")?,
+        Some(Value::Array(_)) => {
+            let prompt = messages(record, "prompt")?;
+            for answer in [&mut chosen, &mut rejected] {
+                if answer.starts_with(&prompt) {
+                    answer.drain(..prompt.len());
+                }
+            }
+            prompt
+        }
         // Beside whole conversations a text repeats what they begin with.
         Some(Value::String(text)) if chosen[0]["role"] == "assistant" => vec![json!({"role": "user", "content": text})],
         _ => {
@@ -110,6 +118,15 @@ mod tests {
         let system = said("system", "Be kind.");
         assert_eq!((question.messages, question.shared), (vec![system.clone(), user.clone(), good], 2));
         assert_eq!(question.rejected, [system, user, bad]);
+    }
+
+    #[test]
+    fn a_prompt_that_the_answers_repeat_is_said_once() {
+        let (user, good, bad) = (said("user", "Hi"), said("assistant", "Hello."), said("assistant", "Go away."));
+        let record = json!({"prompt": [user], "chosen": [user, good], "rejected": [user, bad]});
+        let question = read(&record).unwrap();
+        assert_eq!((question.messages, question.shared), (vec![user.clone(), good], 1));
+        assert_eq!(question.rejected, [user, bad]);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, St
 pub(in super::super) const CONVERSATIONS: [&str; 2] = ["messages", "conversations"];
 
 fn is_there(record: &Value, key: &str) -> bool {
-    record.get(key).is_some_and(|value| !value.is_null())
+    !record.get(key).is_none_or(is_nothing)
 }
 
 /// The record with its `prompt` and `completion`, where they are lists of messages, joined to `messages`.
@@ -40,6 +40,8 @@ pub(in super::super) fn joined(record: &Value) -> Result<Option<Value>, String> 
         return Ok(None);
     }
     let completion = list(record, "completion")?;
+    // What a completion repeats of its prompt is not said twice.
+    let completion = completion.strip_prefix(&prompt[..]).unwrap_or(completion);
     let mut joined = record.clone();
     joined["messages"] = prompt.iter().chain(completion).cloned().collect();
     if let Some(fields) = joined.as_object_mut() {
@@ -63,9 +65,15 @@ fn fields(record: &Value) -> Result<Question, String> {
     Ok(Question { fields, references: references(record)?, messages, ..Question::default() })
 }
 
-/// Acceptable answers that a record lists.
+/// Acceptable answers that a record lists, or the one that it has; tables hold a list as a text.
 fn references(record: &Value) -> Result<Vec<String>, String> {
-    if is_there(record, "references") { texts(record, "references") } else { Ok(Vec::new()) }
+    match record.get("references") {
+        Some(Value::String(one)) if is_there(record, "references") => {
+            Ok(serde_json::from_str(one).unwrap_or_else(|_| vec![one.clone()]))
+        }
+        _ if is_there(record, "references") => texts(record, "references"),
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Alpaca's fields as a prompt in its published words with the completion, and as a conversation.
@@ -115,6 +123,9 @@ fn conversation(record: &Value, key: &str) -> Result<Question, String> {
     if !messages.last().is_some_and(says) {
         return Err(format!("`{key}` must end with what the assistant says"));
     }
+    if messages.last().is_some_and(has_no_weight) {
+        return Err(format!("`{key}` ends with an answer whose `weight` is 0: end it with one that is learnt"));
+    }
     Ok(Question { references: references(record)?, messages, tools: tools(record)?, ..Question::default() })
 }
 
@@ -122,6 +133,11 @@ fn conversation(record: &Value, key: &str) -> Result<Question, String> {
 pub(super) fn says(message: &Value) -> bool {
     let has_words = message["content"].as_str().is_some_and(|words| !words.trim().is_empty());
     message["role"] == "assistant" && (has_words || has_calls(message))
+}
+
+/// Whether a message is an answer that is not to be learnt, by its `weight`.
+pub(in super::super) fn has_no_weight(message: &Value) -> bool {
+    message["role"] == "assistant" && message["weight"].as_f64() == Some(0.0)
 }
 
 /// Whether a message calls tools.
@@ -215,6 +231,7 @@ mod tests {
             json!({"conversations": turns, "system": "Be brief."}),
             json!({"conversations": messages}),
             json!({"prompt": messages[..2], "completion": messages[2..]}),
+            json!({"prompt": messages[..2], "completion": messages}),
         ] {
             let question = read(&record).unwrap();
             assert_eq!((&question.messages[..], question.references.len()), (&messages[..], 0));
@@ -237,6 +254,10 @@ mod tests {
             ),
             (json!({"messages": "Hi"}), "`messages` is a text, expected a list"),
             (json!({"messages": [3]}), "message 1: is not an object"),
+            (
+                json!({"messages": [messages[1], {"role": "assistant", "content": "Hello.", "weight": 0}]}),
+                "`messages` ends with an answer whose `weight` is 0: end it with one that is learnt",
+            ),
             (json!({"prompt": [messages[1]], "completion": "Hello."}), "`completion` is a text, expected a list"),
             (json!({"messages": [{"role": "user"}]}), "message 1: has no `content`; there are `role`"),
             (
@@ -261,9 +282,17 @@ mod tests {
             }
         }
         for mut record in [json!({"messages": messages}), json!({"prompt": "Hi"})] {
-            record["references"] = json!("Hello.");
-            assert_eq!(read(&record).unwrap_err(), "`references` is a text, expected a list");
+            for (given, expected) in [("Hello.", &["Hello."][..]), ("[\"a\", \"b\"]", &["a", "b"]), (" ", &[])] {
+                record["references"] = json!(given);
+                assert_eq!(read(&record).unwrap().references, expected);
+            }
+            record["references"] = json!(3);
+            assert_eq!(read(&record).unwrap_err(), "`references` is a number, expected a list");
         }
+        // Columns of a table that are empty in a row.
+        let row =
+            json!({"prompt": "Hi", "completion": "Hello.", "messages": "", "conversations": " ", "references": ""});
+        assert_eq!(read(&row).unwrap().fields["completion"], "Hello.");
     }
 
     #[test]

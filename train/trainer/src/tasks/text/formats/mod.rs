@@ -20,7 +20,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 pub(super) use dpo::with_chosen;
-pub(super) use jsonl::{CONVERSATIONS, has_calls, is_answer, is_blank, is_nothing, joined};
+pub(super) use jsonl::{CONVERSATIONS, has_calls, has_no_weight, is_answer, is_blank, is_nothing, joined};
 pub(super) use longbench::{Measure, check_dataset, instructions, measure};
 
 /// The question of one record of one's own data.

@@ -95,6 +95,57 @@ fn calls_are_answers() {
     assert!(refused.contains("message 2: has `tool_calls`, which [task.roles] cannot write"), "{refused}");
 }
 
+/// Answers of weight 0 are read and not learned, as in OpenAI's files.
+#[test]
+fn answers_without_weight_are_not_learned() {
+    let said = |role: &str, content: &str| json!({"role": role, "content": content});
+    let record = |n: u32, weight: Value| {
+        let bad = json!({"role": "assistant", "content": format!("bad {n}"), "weight": weight});
+        json!({"messages": [said("user", "Rain?"), bad, said("user", "Again?"), said("assistant", "good")]})
+    };
+    let model = chat_model(CHAT);
+    let learned = |weight: Value| {
+        let records = [0, 1, 2].map(|n| record(n, weight.clone()));
+        let text = own(&lines(&records), &[&of(&model)]).unwrap();
+        let example = all(&text).next().unwrap();
+        let marked = text.layout().marked(&text.layout().sequence(example).unwrap()).unwrap();
+        (marked.matches('\u{27e6}').count(), marked.contains("bad"))
+    };
+    assert_eq!((learned(json!(0)), learned(json!(1)), learned(json!(null))), ((1, true), (2, true), (2, true)));
+    let refused = own(&lines(&[record(0, json!(0))]), &["task.roles={}"]).err().unwrap();
+    assert!(refused.contains("message 2: has a `weight` of 0"), "{refused}");
+}
+
+/// A message of the system is not lost without a word.
+#[test]
+fn system_messages_that_the_template_leaves_out_are_refused() {
+    let silent = "{% for m in messages %}{% if m.role == 'user' %}<{{ m.content }}>{% elif m.role == 'assistant' %}{{ m.content }}\
+        {{ eos_token }}{% endif %}{% endfor %}";
+    let record = json!({"messages": [
+        {"role": "system", "content": "Answer in French."}, {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Bonjour."}]});
+    let refused = own(&lines(&[record]), &[&of(&chat_model(silent))]).err().unwrap();
+    assert!(
+        refused.contains("message 1: `role` is \"system\", which the model's chat template does not write"),
+        "{refused}"
+    );
+}
+
+/// Templates that drop what the data say.
+#[test]
+fn templates_without_a_place_for_the_data_are_refused() {
+    for (setting, problem) in [
+        ("task.answer=\" done\"", "`task.answer` names no field in braces"),
+        ("task.roles.user=\"no content\"", "`task.roles.user` must have {content} in it"),
+        ("task.roles.assistant=\"done\"", "`task.roles.assistant` must have {content} in it"),
+        ("task.roles.system=\"be kind\"", "`task.roles.system` must have {content} in it"),
+    ] {
+        let refused = config("jsonl", "unread.jsonl", &[setting]).unwrap_err();
+        assert!(refused.contains(problem), "{refused}");
+    }
+    assert!(config("jsonl", "unread.jsonl", &["task.roles.system=\"\""]).is_ok());
+}
+
 /// What a line says of its answer is a reference, and changes nothing of the prompt.
 #[test]
 fn references_of_prompts() {
