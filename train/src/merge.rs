@@ -82,7 +82,7 @@ fn merge_tiny(args: &Args) -> Result<MergeReport> {
     let trained = args.adapter.join(TRAINED_BACKBONE_FILE).is_file();
     ensure!(trained || !report.tensors.is_empty(), "{} changes no weight", args.adapter.display());
     let Transformer::TinyGpt(backbone) = &model.backbone else { unreachable!("its configuration was read") };
-    backbone.save(&args.output)?;
+    backbone.save_new(&args.output)?;
     Ok(report)
 }
 

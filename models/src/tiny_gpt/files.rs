@@ -27,6 +27,18 @@ impl TinyGpt {
     /// # Errors
     /// When it cannot be written; what was there is still there then.
     pub fn save(&self, directory: &Path) -> Result<()> {
+        self.write(directory, Existing::Replace)
+    }
+
+    /// As [`TinyGpt::save`], where nothing is yet.
+    ///
+    /// # Errors
+    /// When it cannot be written, or something is there.
+    pub fn save_new(&self, directory: &Path) -> Result<()> {
+        self.write(directory, Existing::Refuse)
+    }
+
+    fn write(&self, directory: &Path, existing: Existing) -> Result<()> {
         let path = directory.join(CONFIG_FILE);
         let malformed = |e: serde_json::Error| WeightsError::content(&path, e.to_string());
         let serde_json::Value::Object(config) = serde_json::to_value(self.config()).map_err(malformed)? else {
@@ -36,7 +48,7 @@ impl TinyGpt {
         let config = serde_json::to_vec_pretty(&envelope).map_err(malformed)?;
         let arrays = to_arrays(&self.parameters()).map_err(|e| WeightsError::content(directory, e.to_string()))?;
         let weights = serialize(&arrays);
-        Ok(write_folder(directory, &[(CONFIG_FILE, &config), (WEIGHTS_FILE, &weights)], Existing::Replace)?)
+        Ok(write_folder(directory, &[(CONFIG_FILE, &config), (WEIGHTS_FILE, &weights)], existing)?)
     }
 
     /// Reads the sizes alone.

@@ -47,6 +47,10 @@ impl Ia3Config {
     }
 }
 
+fn is_among(targets: &[String], name: &str) -> bool {
+    targets.iter().any(|target| matches(target, name) || matches(name, target))
+}
+
 /// The scales of one projection.
 pub struct Ia3 {
     path: String,
@@ -64,9 +68,15 @@ impl LinearKind for Ia3 {
         Ia3Config::keys()
     }
 
-    fn defaults(_: &Table, context: &Context<'_>) -> Ia3Config {
+    fn defaults(given: &Table, context: &Context<'_>) -> Ia3Config {
         let usual = |names: &[&str]| context.placement.usual(names);
-        Ia3Config { targets: usual(&["k_proj", "v_proj", "down_proj"]), feedforward: usual(&["down_proj"]) }
+        let (targets, mut feedforward) = (usual(&["k_proj", "v_proj", "down_proj"]), usual(&["down_proj"]));
+        // Of the targets that are asked for.
+        if let Some(targets) = given.get("targets") {
+            let targets: Vec<String> = one_or_many(targets).unwrap_or_default();
+            feedforward.retain(|name| is_among(&targets, name));
+        }
+        Ia3Config { targets, feedforward }
     }
 
     fn targets(settings: &Ia3Config) -> &[String] {
@@ -74,9 +84,7 @@ impl LinearKind for Ia3 {
     }
 
     fn check(settings: &Ia3Config) -> std::result::Result<(), SettingsError> {
-        let is_target =
-            |name: &str| settings.targets.iter().any(|target| matches(target, name) || matches(name, target));
-        let other = settings.feedforward.iter().find(|name| !is_target(name));
+        let other = settings.feedforward.iter().find(|name| !is_among(&settings.targets, name));
         SettingsError::unless(other.is_none(), "feedforward", || {
             format!("names {:?}, which is not among `targets`", other.map_or("", String::as_str))
         })
