@@ -136,6 +136,8 @@ fn parse() -> Cli {
 /// Runs the command line.
 pub fn main() -> ExitCode {
     let cli = parse();
+    memory::allow_open_files();
+    interrupt::ignore_file_limit();
     let (group, begun) = match group_of(&cli.command) {
         Ok(group) => (group, memory::start_threads().map_err(Into::into)),
         Err(error) => (Group::alone(), Err(error)),

@@ -181,3 +181,16 @@ mod tests {
         assert_eq!(left(), None);
     }
 }
+
+/// Raises the number of files that may be open to what the system permits: a report has all of its plots open until they get their names
+/// together, and usual limits are made for `select`.
+pub fn allow_open_files() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        // macOS takes no more than this.
+        let current = Some(maximum.map_or(10240, |most| most.min(1 << 16)));
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+    }
+}

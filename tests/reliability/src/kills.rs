@@ -148,7 +148,8 @@ fn leftovers(run: &Path) -> Result<Vec<String>> {
     found.retain(|path| path.contains(".tmp-") || path.contains(".old-"));
     for entry in fs::read_dir(run.join("checkpoints"))? {
         let path = entry?.path();
-        if fs::read_dir(&path)?.count() != 2 {
+        // State, tensors and their checksum.
+        if fs::read_dir(&path)?.count() != 3 {
             found.push(path.display().to_string());
         }
     }

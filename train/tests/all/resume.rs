@@ -1,6 +1,6 @@
 //! A run that is stopped and continued ends with the same bits as one that was not.
 
-use crate::common::{Finished, Place, TINY, stop_at};
+use crate::common::{Finished, Place, TINY, collect_losses, stop_at};
 use crate::mistral::small;
 use hankel_models::decoder::{InitType, init_model};
 use std::fs;
@@ -99,6 +99,60 @@ fn interrupted_and_killed_runs_end_with_the_same_bits() {
     let before = place.snapshot("run");
     place.run(&resume).refused(&["the checkpoints of run are not there any more"]);
     assert!(before == place.snapshot("run"));
+}
+
+/// Its relative paths lead from where it was begun, however often it is stopped before its first checkpoint and resumed elsewhere.
+#[test]
+fn a_run_that_begins_again_stays_where_it_was_begun() {
+    let place = Place::new();
+    for folder in ["home", "away"] {
+        fs::create_dir(place.path(folder)).unwrap();
+    }
+    place.write("home/data.txt", "a line of text\n".repeat(800));
+    place.write("away/data.txt", "other text\n".repeat(1100));
+    let config = TINY.replace("kind = \"dfa\"", "kind = \"bytes\"\npath = \"data.txt\"");
+    place.write("home/config.toml", config);
+    let run = |folder: &str, arguments: &[&str]| {
+        let finished = Finished::new(&place.command(arguments).current_dir(place.path(folder)).output().unwrap());
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    };
+    run("home", &["fit", "config.toml", "--out", "../run"]);
+    let losses = || collect_losses(&place, "run", "hrm");
+    let whole = losses();
+    for _ in 0..2 {
+        // As if it had been killed before its first checkpoint.
+        let log = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap();
+        fs::write(place.path("run/metrics.jsonl"), log.lines().next().unwrap().to_owned() + "\n").unwrap();
+        for folder in ["checkpoints", "adapters"] {
+            fs::remove_dir_all(place.path("run").join(folder)).unwrap();
+        }
+        fs::remove_file(place.path("run/result.json")).unwrap();
+        run("away", &["fit", "--out", "../run", "--resume"]);
+        assert_eq!(losses(), whole, "of the data at home");
+    }
+}
+
+/// Weights that the run itself has written and that changed since are noticed.
+#[test]
+fn damaged_weights_of_its_own_are_refused() {
+    let place = Place::new();
+    place.fit(&configuration(), "run", &["--set", "train.steps=20"]);
+    fs::remove_file(place.path("run/result.json")).unwrap();
+    let checkpoints = fs::read_dir(place.path("run/checkpoints")).unwrap();
+    let newest = checkpoints.map(|entry| entry.unwrap().path()).max().unwrap().join("state.safetensors");
+    for (file, problem) in [
+        (newest, "state.safetensors: it is damaged"),
+        (place.path("run/backbone/model.safetensors"), "is damaged: it is not what this run has pretrained"),
+    ] {
+        let whole = fs::read(&file).unwrap();
+        let mut flipped = whole.clone();
+        let last = flipped.len() - 2;
+        flipped[last] ^= 0x40;
+        fs::write(&file, flipped).unwrap();
+        place.run(&["fit", "--out", "run", "--resume"]).refused(&[problem]);
+        fs::write(&file, whole).unwrap();
+    }
+    assert_eq!(place.run(&["fit", "--out", "run", "--resume"]).code, Some(0));
 }
 
 /// Other data would be divided anew, so that what was trained on could come to be validated on.

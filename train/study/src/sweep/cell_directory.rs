@@ -173,7 +173,8 @@ impl CellDirectory {
     /// Writes again what its directory says of plan and settings, if it is through and an adapter has come or gone since. Where that
     /// cannot be done the directory is as good as before: reports take the rows of all plans together.
     pub(super) fn renew(&self) {
-        let is_old = cell_file(&self.path).is_ok_and(|known| known.is_some_and(|known| known != self.file()));
+        // What cannot be read is written again, too.
+        let is_old = cell_file(&self.path).map_or(true, |known| known.is_some_and(|known| known != self.file()));
         if is_old
             && matches!(self.state(), Ok(State::Done | State::Diverged(_)))
             && let Ok(Ok(_held)) = self.hold()

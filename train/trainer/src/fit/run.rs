@@ -265,12 +265,16 @@ fn stages(
             let mut scores = evaluated.map_err(|error| session.explain(error))?;
             result.validation = scores.pop().unwrap_or_default();
             snapshot.update();
-            if group.is_root() {
-                model.backbone.save(&session.directory.backbone())?;
-            }
+            session.save_backbone(&model.backbone)?;
             session.state.pretrain = Some(result);
             session.finish_stage(pretrain.train.keep_checkpoints)?;
         } else {
+            let (noted, found) = (session.state.backbone_crc32c, session.directory.backbone_crc32c()?);
+            ensure!(
+                noted.is_none() || noted == found,
+                "{} is damaged: it is not what this run has pretrained. Put it back, or begin a new run",
+                session.directory.backbone().display()
+            );
             snapshot = BackboneSnapshot::from_directory(config, &session.directory.backbone())?;
         }
         number += 1;

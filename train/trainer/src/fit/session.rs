@@ -9,6 +9,7 @@ use super::probe::{hold_gates, measure_exactness};
 use super::rows::{count_parameters, describe, layer_results, layer_states, scan_of};
 use super::stage::Stage;
 use super::start::Start;
+use super::transformer::Transformer;
 use super::truncate::{refusal, truncate, truncate_along_data};
 use super::{Failure, SMALLER_STEPS, Stop};
 use crate::config::{AdapterConfig, Config, TrainConfig};
@@ -20,9 +21,9 @@ use crate::results::{
 };
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::interrupt::{self, AtOnce};
-use crate::run::{EventLog, Finder, Progress, RunDirectory, environment, memory};
+use crate::run::{EventLog, Finder, Progress, RunDirectory, begun_in, environment, memory};
 use crate::tasks::Task;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use hankel_core::{Device, Error, Tensor};
 use hankel_io::Existing;
 use std::collections::BTreeMap;
@@ -72,6 +73,8 @@ impl<'a> Session<'a> {
             // It goes on with another device.
             directory.write(&directory.config(), &resolved)?;
         }
+        // The first line of the log says it, which goes where the run begins again.
+        let begun_at = if resume { begun_in(directory.path()) } else { None };
         let log = if !writes {
             EventLog::silent()
         } else if resume {
@@ -100,7 +103,7 @@ impl<'a> Session<'a> {
             seed: config.seed,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             resumed: resume,
-            directory: current_dir().ok().map(|path| path.display().to_string()),
+            directory: begun_at.or_else(|| current_dir().ok()).map(|path| path.display().to_string()),
             device: Some(device.to_string()),
             processes: session.processes(),
         })?;
@@ -160,6 +163,12 @@ impl<'a> Session<'a> {
         if !self.group.is_root() {
             return Ok(());
         }
+        ensure!(
+            self.directory.config().is_file(),
+            "{} was removed: the state after step {} of `{stage}` is not saved, since nobody could go on from it",
+            self.directory.config().display(),
+            self.state.step
+        );
         let tensors = tensors()?;
         self.state.wall_time_seconds = self.seconds();
         self.note_memory();
@@ -220,13 +229,20 @@ impl<'a> Session<'a> {
         let Pretrained { result, events, .. } = pretrained;
         let run = result.shared_by.as_deref().unwrap_or_default();
         tell!("backbone: the {} steps of its pretraining are those of {run}", thousands(result.steps));
-        if self.group.is_root() {
-            snapshot.backbone().save(&self.directory.backbone())?;
-        }
+        self.save_backbone(snapshot.backbone())?;
         events.iter().try_for_each(|event| self.log.write(event))?;
         self.state.pretrain = Some(result);
         PRETRAIN.clone_into(&mut self.state.name);
         self.finish_stage(1)
+    }
+
+    /// Writes the backbone that the run has trained, and notes what it is.
+    pub(super) fn save_backbone(&mut self, backbone: &Transformer) -> Result<()> {
+        if self.group.is_root() {
+            backbone.save(&self.directory.backbone())?;
+            self.state.backbone_crc32c = self.directory.backbone_crc32c()?;
+        }
+        Ok(())
     }
 
     fn stages(&self) -> usize {

@@ -1,7 +1,7 @@
 //! Checkpoints: the full state of a run after an optimizer step.
 //!
 //! `checkpoints/01-hrm-step-000200/` holds `state.json` (where the run is and what it has finished) and
-//! `state.safetensors` (trained parameters and moments of the optimizer, by name). Random numbers are functions of seed,
+//! `state.safetensors` (trained parameters and moments of the optimizer, by name) with its CRC-32C. Random numbers are functions of seed,
 //! name and step, so there is no generator state. A directory appears under its name only when it is complete.
 
 use crate::results::{AdapterResult, DataFile, Kept, TrainingResult, curve, figure, metric};
@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 const STATE: &str = "state.json";
 const TENSORS: &str = "state.safetensors";
+const CHECKSUM: &str = "state.safetensors.crc32c";
 
 /// Where a run is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -45,6 +46,9 @@ pub struct RunState {
     /// Most bytes that tensors took on a GPU so far.
     #[serde(default)]
     pub peak_device_bytes: Option<u64>,
+    /// CRC-32C of the weights of the backbone that the run has pretrained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backbone_crc32c: Option<u32>,
     /// The files of data that the run began with.
     #[serde(default)]
     pub data: Vec<DataFile>,
@@ -145,6 +149,9 @@ pub fn save(
     let json = serde_json::to_vec_pretty(state).map_err(|e| WeightsError::io("write", &path)(e.into()))?;
     let folder = PendingFolder::create(&path, Existing::Replace)?;
     write_tensors(&folder.temporary().join(TENSORS), tensors)?;
+    let written = hankel_io::input::read(&folder.temporary().join(TENSORS))?;
+    folder.write(CHECKSUM, format!("{:08x}\n", crc32c::crc32c(&written)).as_bytes())?;
+    drop(written);
     folder.write(STATE, &json)?;
     folder.commit()?;
     for old in list(directory).into_iter().rev().skip(keep.max(1)) {
@@ -202,6 +209,13 @@ pub fn load(path: &Path) -> Result<(RunState, BTreeMap<String, Tensor>), Checkpo
         return Err(failed(STATE, format!("it is that of {named}, not of this folder")));
     }
     let packed = read(TENSORS)?;
+    // Earlier versions wrote none.
+    if path.join(CHECKSUM).exists() {
+        let noted = read(CHECKSUM)?;
+        if noted.trim_ascii() != format!("{:08x}", crc32c::crc32c(&packed)).as_bytes() {
+            return Err(failed(TENSORS, format!("it is damaged: it is not what {CHECKSUM} was written for")));
+        }
+    }
     let file = SafeTensors::deserialize(&packed).map_err(|error| failed(TENSORS, error.to_string()))?;
     let mut tensors = BTreeMap::new();
     for (name, view) in file.iter() {
@@ -345,5 +359,12 @@ mod tests {
         fs::write(&file, &bytes[..bytes.len() - 9]).unwrap();
         let message = load(&path).unwrap_err().to_string();
         assert!(message.contains("state.safetensors"), "{message}");
+        let mut flipped = bytes.clone();
+        flipped[bytes.len() - 9] ^= 0x40;
+        fs::write(&file, &flipped).unwrap();
+        let message = load(&path).unwrap_err().to_string();
+        assert!(message.contains("it is damaged"), "{message}");
+        fs::remove_file(path.join(CHECKSUM)).unwrap();
+        assert!(load(&path).is_ok(), "as earlier versions wrote them");
     }
 }

@@ -186,6 +186,17 @@ impl RunDirectory {
     pub fn backbone(&self) -> PathBuf {
         self.path.join("backbone")
     }
+    /// CRC-32C of the backbone's weights, if they are there.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn backbone_crc32c(&self) -> hankel_io::Result<Option<u32>> {
+        let weights = self.backbone().join("model.safetensors");
+        if !weights.exists() {
+            return Ok(None);
+        }
+        hankel_io::input::read(&weights).map(|bytes| Some(crc32c::crc32c(&bytes)))
+    }
     /// The full states.
     pub fn checkpoints(&self) -> PathBuf {
         self.path.join("checkpoints")

@@ -7,6 +7,15 @@ use std::path::{Path, PathBuf};
 /// Longest first line of `metrics.jsonl` that is looked at.
 const LONGEST: u64 = 1 << 16;
 
+/// The directory in which a run was begun, if its log says it.
+pub fn begun_in(run: &Path) -> Option<PathBuf> {
+    let file = hankel_io::input::open(&run.join("metrics.jsonl")).ok()?;
+    let mut line = String::new();
+    BufReader::new(file.take(LONGEST)).read_line(&mut line).ok()?;
+    let event: serde_json::Value = serde_json::from_str(&line).ok()?;
+    Some(PathBuf::from(event["directory"].as_str()?))
+}
+
 /// Finds what a run names: from the directory in which it was begun, from the present one, or from one above the run.
 pub struct Finder {
     begun: Option<PathBuf>,
@@ -16,14 +25,8 @@ pub struct Finder {
 impl Finder {
     /// For the run in a directory.
     pub fn new(run: &Path) -> Self {
-        let begun = hankel_io::input::open(&run.join("metrics.jsonl")).ok().and_then(|file| {
-            let mut line = String::new();
-            BufReader::new(file.take(LONGEST)).read_line(&mut line).ok()?;
-            let event: serde_json::Value = serde_json::from_str(&line).ok()?;
-            Some(PathBuf::from(event["directory"].as_str()?))
-        });
         // Begun here, everything is where it was.
-        let begun = begun.filter(|begun| current_dir().map_or(true, |here| here != *begun));
+        let begun = begun_in(run).filter(|begun| current_dir().map_or(true, |here| here != *begun));
         Finder { begun, run: run.canonicalize().unwrap_or_else(|_| run.to_owned()) }
     }
 

@@ -69,6 +69,15 @@ fn ignores_hangup() -> bool {
 #[cfg(not(unix))]
 fn ignore_hangup() {}
 
+/// Has a file that comes to the limit of `ulimit -f` be an error of its write, as a full disk is, and not the end of the process.
+pub fn ignore_file_limit() {
+    #[cfg(unix)]
+    // SAFETY: no code of this process runs where a signal is ignored.
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN)
+    };
+}
+
 /// Whether the next Ctrl-C is only noted.
 static CAUGHT: AtomicBool = AtomicBool::new(false);
 

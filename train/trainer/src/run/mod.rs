@@ -13,7 +13,7 @@ pub(crate) mod model_files;
 mod progress;
 
 pub use directory::{RunDirectory, RunError};
-pub use finder::Finder;
+pub use finder::{Finder, begun_in};
 pub use model_files::fingerprint;
 
 pub(crate) use environment::environment;
