@@ -64,7 +64,7 @@ fn copy(from: &Path, to: &Path) {
 #[test]
 fn a_run_is_interrupted_on_four_and_resumed_on_one_and_three() {
     // Long enough that the run is not over before the request comes.
-    let place = with_run_alone(4000);
+    let place = with_run_alone(800);
     let mut command = on(&place, 4, &["fit", "config.toml", "--out", "run"]);
     // `mpirun` waits so many seconds, sends SIGTERM, waits again, and kills.
     command.env("OMPI_MCA_odls_base_sigkill_timeout", "3");
