@@ -186,9 +186,9 @@ impl Tokenizer {
         self.inner.to_string(false).map_err(|e| WeightsError::content(&self.path, e.to_string()))
     }
 
-    /// Number of ids that a text can have, special ones included.
+    /// One more than the largest id that a text can have, special ones included: there may be gaps below it.
     pub fn vocabulary(&self) -> usize {
-        self.inner.get_vocab_size(true) - self.beyond.len()
+        self.ids
     }
 
     /// The token that begins a text; whether it is put before one, [`Tokenizer::before`] says.

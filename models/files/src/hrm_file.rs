@@ -317,12 +317,18 @@ fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Resul
 
 /// `base_model.model.model.layers.N.mlp.hrm.b` as (N, site, "b").
 fn split_name(name: &str) -> Option<(usize, StreamSite, String)> {
-    let (layer, rest) = name.strip_prefix(PREFIX)?.split_once('.')?;
-    let (module, entry) = rest.split_once(".hrm.")?;
-    let site = [StreamSite::Mlp, StreamSite::Attention].into_iter().find(|s| s.module() == module)?;
+    let (layer, site, rest) = split_layer(name.strip_prefix(PREFIX)?)?;
+    Some((layer, site, rest.strip_prefix("hrm.")?.to_owned()))
+}
+
+/// `3.mlp.REST` as (3, site, "REST").
+pub(crate) fn split_layer(name: &str) -> Option<(usize, StreamSite, &str)> {
+    let (layer, rest) = name.split_once('.')?;
+    let (module, rest) = rest.split_once('.')?;
+    let site = [StreamSite::Mlp, StreamSite::Attention].into_iter().find(|site| site.module() == module)?;
     // Only the canonical spelling of the number: "007" would be a second name for layer 7.
     let number: usize = layer.parse().ok()?;
-    (number.to_string() == layer).then(|| (number, site, entry.to_string()))
+    (number.to_string() == layer).then_some((number, site, rest))
 }
 
 struct LayerReader<'a> {

@@ -3,7 +3,7 @@
 use super::arrays::{Array, NamedArrays, Precision, serialize};
 use super::error::{Result, WeightsError};
 use super::hrm_config::StreamSite;
-use super::hrm_file::layer_label;
+use super::hrm_file::{layer_label, split_layer};
 use super::system_file::parse_arrays;
 use faer::Mat;
 use hankel_io::{Existing, write_file};
@@ -78,7 +78,6 @@ fn label_of(name: &str) -> Option<String> {
     if name == "states" {
         return Some("system".into());
     }
-    let (layer, module) = name.strip_prefix("layers.")?.strip_suffix(".states")?.split_once('.')?;
-    let site = [StreamSite::Mlp, StreamSite::Attention].into_iter().find(|s| s.module() == module)?;
-    Some(layer_label(layer.parse().ok()?, site))
+    let (layer, site, rest) = split_layer(name.strip_prefix("layers.")?)?;
+    (rest == "states").then(|| layer_label(layer, site))
 }

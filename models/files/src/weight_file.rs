@@ -3,7 +3,7 @@
 use super::arrays::{NamedArrays, serialize};
 use super::error::{Result, WeightsError};
 use super::hrm_config::StreamSite;
-use super::hrm_file::{layer_label, sha256};
+use super::hrm_file::{layer_label, sha256, split_layer};
 use super::system_file::{StoredSystem, parse_arrays, system_arrays};
 use hankel_io::{Existing, write_file};
 use hankel_lti::{LinearSystem, LtiError};
@@ -95,10 +95,8 @@ const PREFIX: &str = "layers.";
 
 /// The label of the layer, and `A`, `B`, `C` or `D`.
 fn entry_of(name: &str) -> Option<(String, String)> {
-    let (layer, rest) = name.strip_prefix(PREFIX)?.split_once('.')?;
-    let (module, entry) = rest.split_once(".weight.")?;
-    let site = [StreamSite::Mlp, StreamSite::Attention].into_iter().find(|site| site.module() == module)?;
-    Some((layer_label(layer.parse().ok()?, site), entry.to_owned()))
+    let (layer, site, rest) = split_layer(name.strip_prefix(PREFIX)?)?;
+    Some((layer_label(layer, site), rest.strip_prefix("weight.")?.to_owned()))
 }
 
 #[cfg(test)]
@@ -135,6 +133,7 @@ mod tests {
             WeightSet::read(&path, StoredSystem::system).unwrap_err().to_string()
         };
         assert!(error("a.npz", &[("layers.0.mlp.states", 1.0)]).contains("names like layers.0.mlp.weight.A"));
+        assert!(error("d.npz", &[("layers.00.mlp.weight.A", 0.5)]).contains("names like layers.0.mlp.weight.A"));
         assert!(error("b.npz", &[("layers.0.mlp.weight.A", 0.5)]).contains("the array B is missing"));
         let unstable = [("A", 1.5), ("B", 1.0), ("C", 1.0)];
         assert!(error("c.npz", &unstable).contains("the weight: the system is not stable"));

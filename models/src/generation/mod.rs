@@ -218,8 +218,9 @@ impl<'a> Generator<'a> {
     /// Those of the operators, and when the logits are not finite.
     pub fn step(&mut self) -> Result<u32> {
         let logits = self.logits()?;
-        if let Some(id) = logits.iter().position(|x| x.is_nan()) {
-            return Err(Error::invalid("generation", format!("the logit of token {id} is not a number")));
+        // A logit of -inf is a token that is never chosen.
+        if let Some(id) = logits.iter().position(|x| x.is_nan() || *x == f32::INFINITY) {
+            return Err(Error::invalid("generation", format!("the logit of token {id} is {}", logits[id])));
         }
         let token = self.sampling.choose(&logits, &self.tokens, self.random.uniform(self.drawn));
         self.drawn += 1;

@@ -109,7 +109,12 @@ pub(super) fn own_tensors(
         RopeScaling::Divisors(divisors) => narrow(divisors),
         RopeScaling::LongRope { .. } => return Err(no_place("longrope", architecture)),
     };
-    if architecture.has_divisors { Ok(vec![(ROPE_FACTORS, divisors)]) } else { Err(no_place("llama3", architecture)) }
+    let kind = match rope.scaling {
+        RopeScaling::Llama3 { .. } => "llama3",
+        RopeScaling::LongRope { .. } => "longrope",
+        _ => "divisors",
+    };
+    if architecture.has_divisors { Ok(vec![(ROPE_FACTORS, divisors)]) } else { Err(no_place(kind, architecture)) }
 }
 
 fn no_place(kind: &str, architecture: &Architecture) -> String {
