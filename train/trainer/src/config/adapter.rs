@@ -88,7 +88,7 @@ impl AdapterConfig {
         if let Some(long) = self.names().into_iter().find(|name| name.len() > LONGEST) {
             checks.require("name", false, || {
                 format!(
-                    "makes the row {long:?}, of {} letters; {LONGEST} are the most that a folder can be called by",
+                    "makes the row {long:?}, of {} characters; the name of a folder has at most {LONGEST}",
                     long.len()
                 )
             });

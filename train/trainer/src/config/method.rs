@@ -115,12 +115,18 @@ impl AdapterMethod {
     }
 
     /// Solves a budget and writes out every setting of the adapter called `name`; what to tell about a solved budget.
-    pub(super) fn resolve(&mut self, name: &str, context: &Context<'_>) -> Option<String> {
-        let AdapterMethod::Adapter(adapter) = self else { return None };
+    ///
+    /// # Errors
+    /// When there is no size for the budget.
+    pub(super) fn resolve(&mut self, name: &str, context: &Context<'_>) -> Result<Option<String>, String> {
+        let AdapterMethod::Adapter(adapter) = self else { return Ok(None) };
         let solve = |budget| {
-            adapter.kind.configure(&adapter.settings, context).ok()?.solve_budget(context.placement, budget).ok()
+            let config = adapter.kind.configure(&adapter.settings, context).map_err(|error| error.problem)?;
+            config
+                .solve_budget(context.placement, budget)
+                .map_err(|error| format!("of {budget} cannot be met: {error}"))
         };
-        let solved = adapter.budget.and_then(solve);
+        let solved = adapter.budget.map(solve).transpose()?;
         if let Some(solved) = &solved {
             adapter.budget = None;
             // Other settings may have been made to fit the size.
@@ -131,7 +137,7 @@ impl AdapterMethod {
         if let Ok(all) = adapter.kind.resolve(&adapter.settings, context) {
             adapter.settings = all;
         }
-        solved.map(|solved| {
+        Ok(solved.map(|solved| {
             let difference = solved.difference();
             let warning = if difference.abs() > BUDGET_TOLERANCE { "warning: " } else { "" };
             format!(
@@ -142,7 +148,7 @@ impl AdapterMethod {
                 solved.parameters,
                 100.0 * difference
             )
-        })
+        }))
     }
 
     /// Whether its training is laid out for a number of steps: its defaults then depend on them.
@@ -183,7 +189,8 @@ mod tests {
         let settings = given.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
         let adapter = AdapterSettings { kind: kind(name).unwrap(), budget: Some(budget), settings };
         let mut method = AdapterMethod::Adapter(adapter);
-        let told = method.resolve("x", &Context { placement: &placement, length: 512, steps: None, pretrained: false });
+        let context = Context { placement: &placement, length: 512, steps: None, pretrained: false };
+        let told = method.resolve("x", &context).unwrap();
         let adapter = method.adapter().unwrap();
         assert_eq!(adapter.budget, None);
         (adapter.settings.clone(), told)

@@ -477,7 +477,8 @@ impl Config {
             let steps = adapter.train.as_ref().unwrap_or(&self.train).steps;
             if adapter.path.is_none() {
                 let context = Context { placement: &placement, length, steps, pretrained };
-                notes.extend(adapter.method.resolve(&adapter.name, &context));
+                let solved = adapter.method.resolve(&adapter.name, &context);
+                notes.extend(solved.map_err(|message| (format!("adapter.{}.budget", adapter.name), message))?);
             }
         }
         Ok(notes)

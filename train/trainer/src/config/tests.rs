@@ -240,6 +240,10 @@ fn problems_name_place_and_key() {
             &["adapter.hrm.mode=negative"],
             "`adapter.hrm.mode` must be `positive`, `signed` or `complex`, found \"negative\"",
         ),
+        (
+            &["adapter=[{ kind = \"delta\", budget = 100000000 }]"],
+            "`adapter.delta.budget` of 100000000 cannot be met: ",
+        ),
         (&["adapter.hrm.truncate.order=4"], "`adapter.hrm.truncate` must hold exactly one of"),
         (
             &["adapter.hrm.truncate={ bound = 0.1, method = \"svd\" }"],

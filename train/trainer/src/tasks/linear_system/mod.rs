@@ -23,6 +23,8 @@ const WINDOWS: usize = 8;
 const CONTEXTS: usize = 1 << 16;
 /// Sequences by which the classes are made equally frequent, and by which windows are counted.
 const SAMPLE: usize = 2000;
+/// Outputs that are kept for it at most.
+const MOST_OUTPUTS: usize = 1 << 24;
 
 /// The task `linear-system`. Tokens: the symbols, then the classes.
 pub(crate) struct LinearSystemTask {
@@ -42,7 +44,8 @@ impl LinearSystemTask {
         let mut task =
             LinearSystemTask { config: config.clone(), system, limits: Vec::new(), data_seed: config.sequences.seed() };
         let sample = |index| task.outputs(&task.drawn(seed, "linear-system.sample", Split::Train, index));
-        let mut outputs: Vec<f64> = (0..SAMPLE).flat_map(sample).collect();
+        let sequences = SAMPLE.min(MOST_OUTPUTS / config.length).max(1);
+        let mut outputs: Vec<f64> = (0..sequences).flat_map(sample).collect();
         outputs.sort_by(f64::total_cmp);
         let levels = config.levels;
         task.limits = (1..levels).map(|level| outputs[level * outputs.len() / levels]).collect();

@@ -163,7 +163,19 @@ fn divide(
     }
     let groups: Vec<usize> = kept.iter().map(|&index| own[index]).collect();
     train = kept.into_iter().map(|index| std::mem::take(&mut train[index])).collect();
-    if let Some(validation) = validation {
+    if let Some(mut validation) = validation {
+        let (own, of_test) = others.split_at(validation.len());
+        let of_test: HashSet<usize> = of_test.iter().copied().collect();
+        let before = validation.len();
+        let mut own = own.iter();
+        validation.retain(|_| own.next().is_some_and(|group| !of_test.contains(group)));
+        if validation.len() < before {
+            let left_out = counted(before - validation.len(), "document");
+            tell!("note: left out of validation: {left_out} among those of the test part");
+        }
+        if validation.is_empty() {
+            return Err("`task.validation_path`: every document is also in the test part".to_owned());
+        }
         return Ok(Parts { train, validation, test, division: "validation by files of its own".to_owned() });
     }
     let distinct: Vec<usize> = groups.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
@@ -219,6 +231,15 @@ mod tests {
     /// A text of its own for every number.
     fn text(number: usize) -> String {
         (0..60).map(|word| format!("w{} ", word * (number + 3) % 101)).collect::<Vec<_>>().concat()
+    }
+
+    #[test]
+    fn no_part_has_what_a_later_one_has() {
+        let texts = |numbers: &[usize]| numbers.iter().map(|&number| text(number)).collect::<Vec<_>>();
+        let parts = divide(texts(&[0, 1, 2, 3]), Some(texts(&[2, 4, 5])), texts(&[3, 5]), &config("")).unwrap();
+        assert_eq!((parts.train, parts.validation, parts.test), (texts(&[0, 1]), texts(&[2, 4]), texts(&[3, 5])));
+        let nothing = divide(texts(&[0]), Some(texts(&[1])), texts(&[1]), &config("")).unwrap_err();
+        assert!(nothing.contains("`task.validation_path`: every document is also in the test part"), "{nothing}");
     }
 
     #[test]

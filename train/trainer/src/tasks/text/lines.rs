@@ -1,6 +1,8 @@
 //! JSON lines: one that cannot be used is named, the others are used.
 
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Lines that are described by themselves; the others are counted.
@@ -63,7 +65,7 @@ pub fn each_line(
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let value = match serde_json::from_slice::<Value>(line) {
+        let value = match parse(line) {
             Ok(value) if value.is_object() => Ok(value),
             Ok(_) => Err("the line is JSON, but not an object".to_owned()),
             // Where in the file the line is, is told before.
@@ -76,6 +78,27 @@ pub fn each_line(
             problems.add(path, index + 1, &problem);
         }
     }
+}
+
+/// A JSON value. Integers of more than 64 bits in the fields of an object are texts of their digits, which a double would change.
+///
+/// # Errors
+/// When it is not valid.
+pub(super) fn parse(json: &[u8]) -> serde_json::Result<Value> {
+    let mut value: Value = serde_json::from_slice(json)?;
+    let is_large = |value: &Value| value.is_f64() && value.as_f64().is_some_and(|x| x.abs() >= i64::MAX as f64);
+    if let Value::Object(fields) = &mut value
+        && fields.values().any(is_large)
+    {
+        let raw: BTreeMap<String, &RawValue> = serde_json::from_slice(json)?;
+        for (key, field) in fields.iter_mut().filter(|(_, field)| is_large(field)) {
+            let written = raw[key].get();
+            if written.strip_prefix('-').unwrap_or(written).bytes().all(|byte| byte.is_ascii_digit()) {
+                *field = written.into();
+            }
+        }
+    }
+    Ok(value)
 }
 
 /// The `id` of a record: a text, or a number as it stands.
@@ -159,6 +182,18 @@ fn kind(value: &Value) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn integers_keep_their_digits() {
+        let line = br#"{"a": 12345678901234567890123, "b": -9223372036854775809, "c": 18446744073709551615, "d": 1e30, "e": 2.5}"#;
+        let value = parse(line).unwrap();
+        assert_eq!(value["a"], "12345678901234567890123");
+        assert_eq!(value["b"], "-9223372036854775809");
+        assert_eq!(
+            (value["c"].as_u64(), value["d"].as_f64(), value["e"].as_f64()),
+            (Some(u64::MAX), Some(1e30), Some(2.5))
+        );
+    }
 
     #[test]
     fn bad_lines_are_named_and_the_rest_is_read() {

@@ -2,11 +2,12 @@
 //!
 //! The name tells a table (`.csv`, `.tsv`), the content the others. A byte order mark is skipped.
 
-use super::lines::{Problems, each_line};
+use super::lines::{Problems, each_line, parse};
 use crate::format::counted;
 use crate::results::DataFile;
 use crate::tasks::{TaskError, file};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
 
 /// Calls `take` with the number (from 1: the line, or the place in an array) and the content of every record of a file.
@@ -48,7 +49,9 @@ fn array(
     problems: &mut Problems,
     take: &mut dyn FnMut(usize, &Value) -> Result<(), String>,
 ) {
-    let items = match serde_json::from_slice::<Vec<Value>>(content) {
+    let items = match serde_json::from_slice::<Vec<&RawValue>>(content).and_then(|items| {
+        items.into_iter().map(|item| parse(item.get().as_bytes())).collect::<serde_json::Result<Vec<Value>>>()
+    }) {
         Ok(items) => items,
         // Lists below each other, none of which is a record: each line is told.
         Err(error) if error.line() > 1 && error.to_string().contains("trailing") => {
