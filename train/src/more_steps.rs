@@ -1,7 +1,7 @@
 //! More steps for a run that is continued: where what is done so far is what a longer run would have done.
 
 use anyhow::{Result, bail};
-use hankel_trainer::config::{AdapterConfig, Config, Schedule, TrainConfig};
+use hankel_trainer::config::{AdapterConfig, Config, Keep, Schedule, TrainConfig};
 use hankel_trainer::run::{RunDirectory, checkpoint};
 
 /// Whether a `--set` changes the number of steps of `[train]` or of an adapter.
@@ -63,6 +63,17 @@ pub fn check(directory: &RunDirectory, before: &Config, now: &Config) -> Result<
     }
     if let Some(dependence) = dependence(was, adapter.method.depends_on_steps()) {
         bail!("{}: {dependence} of `{name}` was laid out for {} steps: {anew}", path.display(), shown(was));
+    }
+    let is_at_end = state.name == *name && was.steps == Some(state.step);
+    if let Some(every) =
+        was.eval_every.filter(|every| is_at_end && was.keep == Keep::Best && !state.step.is_multiple_of(*every))
+    {
+        bail!(
+            "{}: `{name}` was evaluated at its end, after step {}, where a longer run is not (`eval_every` = {every}), and the best of its \
+             evaluations is kept: {anew}",
+            path.display(),
+            state.step
+        );
     }
     if state.name == *name && is.steps.is_some_and(|steps| steps <= state.step) {
         bail!("{}: `{name}` has {} steps done already: more than that are needed", path.display(), state.step);

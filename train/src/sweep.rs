@@ -2,6 +2,7 @@
 
 use super::CheckFailed;
 use anyhow::{Context, Result, bail};
+use hankel_io::lock::Held;
 use hankel_io::terminal;
 use hankel_study::report;
 use hankel_study::sweep::{CellDirectory, Selection, State, of_other_settings, run as run_cells};
@@ -10,6 +11,7 @@ use hankel_trainer::run::{interrupt, lock, memory};
 use hankel_trainer::tell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -28,8 +30,8 @@ pub struct Args {
     /// With --list: a JSON array
     #[arg(long, requires = "list")]
     json: bool,
-    /// Run only the cell of this number, from 0: a job of an array; without a number that of the environment
-    /// (SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX, OMPI_COMM_WORLD_RANK), behind the experiments then
+    /// Run only the cell with this number, from 0, as one job of an array; without a number, the one in the environment
+    /// (SLURM_ARRAY_TASK_ID, JOB_COMPLETION_INDEX, OMPI_COMM_WORLD_RANK): then write the option after the experiments
     // With and without a value: what clap has for that.
     #[allow(clippy::option_option)]
     #[arg(long, value_name = "I", num_args = 0..=1, value_parser = task_index, conflicts_with = "shard")]
@@ -196,7 +198,7 @@ fn page<'a>(cells: impl Iterator<Item = &'a CellDirectory>, directory: &Path) ->
         return Ok(None);
     }
     // One process at a time, so that the last one leaves the page on which all cells are.
-    let _held = lock::hold(directory)?;
+    let Some(_held) = wait_for(directory)? else { return Ok(None) };
     let is_over = |cell: &&CellDirectory| matches!(cell.state(), Ok(State::Done | State::Diverged(_)));
     let paths: Vec<PathBuf> = cells.filter(is_over).map(|cell| cell.path().to_owned()).collect();
     if paths.is_empty() {
@@ -205,6 +207,23 @@ fn page<'a>(cells: impl Iterator<Item = &'a CellDirectory>, directory: &Path) ->
     let page = directory.join("report.html");
     report::write(report::read(&paths)?, &page)?;
     Ok(Some(page))
+}
+
+/// Holds `directory`, once no other process does; `None` when the process is asked to end before.
+fn wait_for(directory: &Path) -> Result<Option<Held>> {
+    let mut is_told = false;
+    loop {
+        if let Some(held) = lock::try_hold(directory)? {
+            return Ok(Some(held));
+        }
+        if interrupt::requested() {
+            return Ok(None);
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            tell!("waiting for another process that writes {}", directory.join("report.html").display());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 fn list(cells: &[CellDirectory], selection: Selection, json: bool) -> Result<()> {

@@ -15,20 +15,10 @@ pub struct Held {
     pub is_exclusive: bool,
 }
 
-/// Waits until no other process holds `directory`, and holds it.
-///
-/// # Errors
-/// When the directory cannot be made, or its lock is not a regular file.
-pub fn hold(directory: &Path) -> Result<Held> {
-    let file = open(directory)?;
-    let is_exclusive = file.lock().is_ok();
-    Ok(Held { _file: file, is_exclusive })
-}
-
 /// Holds `directory`; `None` when another process does.
 ///
 /// # Errors
-/// As [`hold`].
+/// When the directory cannot be made, or its lock is not a regular file.
 pub fn try_hold(directory: &Path) -> Result<Option<Held>> {
     let file = open(directory)?;
     match file.try_lock() {
@@ -107,13 +97,13 @@ mod tests {
         let run = directory.path().join("run");
         fs::create_dir(&run).unwrap();
         std::os::unix::fs::symlink(&precious, run.join(LOCK)).unwrap();
-        let message = hold(&run).unwrap_err().to_string();
+        let message = try_hold(&run).unwrap_err().to_string();
         assert!(message.contains(".lock is a link"), "{message}");
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
         // What is in a lock that somebody made stays.
         fs::remove_file(run.join(LOCK)).unwrap();
         fs::write(run.join(LOCK), "kept").unwrap();
-        drop(hold(&run).unwrap());
+        drop(try_hold(&run).unwrap());
         assert_eq!(fs::read_to_string(run.join(LOCK)).unwrap(), "kept");
         fs::remove_file(run.join(LOCK)).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, run.join(LOCK), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();

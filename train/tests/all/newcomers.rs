@@ -152,6 +152,17 @@ fn a_run_goes_on_for_more_steps_where_its_schedule_permits() {
         "run has finished `hrm` with the steps it was begun with",
         "begin a new run with `path = \"run/adapters/hrm\"`",
     ]);
+    // One that was evaluated where a longer run is not may have kept what that one would not.
+    place.fit(&short.replace("eval_every = 10", "eval_every = 7\nkeep_checkpoints = 20"), "ended", &[]);
+    for entry in fs::read_dir(place.path("ended/checkpoints")).unwrap() {
+        let checkpoint = entry.unwrap().path();
+        if !checkpoint.ends_with("00-hrm-step-000060") {
+            fs::remove_dir_all(checkpoint).unwrap();
+        }
+    }
+    fs::remove_file(place.path("ended/result.json")).unwrap();
+    let longer = ["fit", "--out", "ended", "--resume", "--set", "train.steps=80"];
+    place.run(&longer).refused(&["`hrm` was evaluated at its end, after step 60", "(`eval_every` = 7)"]);
     // A row without an adapter has learnt nothing that could be gone on from.
     place.fit(&short.replacen("[[adapter]]", "[[adapter]]\nkind = \"none\"\n[[adapter]]", 1), "both", &[]);
     place.run(&["fit", "--out", "both", "--resume", "--set", "train.steps=90"]).refused(&[
@@ -278,7 +289,7 @@ fn what_is_there_stays() {
     let results = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/results");
     place
         .run(&["audit", results, "-o", "precious.md"])
-        .refused(&["precious.md is there and is no page of this command"]);
+        .refused(&["precious.md exists and was not written by this command"]);
     assert_eq!(fs::read_to_string(place.path("precious.md")).unwrap(), "mine");
     place
         .run(&["forward", "--model", "m", "--tokens", "t", "-o", "precious.md"])

@@ -4,18 +4,10 @@ use hankel_io::lock::{self, Held};
 use std::path::Path;
 use std::sync::Once;
 
-/// Waits until no other process holds `directory`, and holds it until the value is dropped.
-///
-/// # Errors
-/// When the directory cannot be made, or its lock is not a regular file.
-pub fn hold(directory: &Path) -> hankel_io::Result<Held> {
-    lock::hold(directory).inspect(|held| warn_without_locks(directory, held))
-}
-
 /// Holds `directory` until the value is dropped; `None` when another process does.
 ///
 /// # Errors
-/// As [`hold`].
+/// When the directory cannot be made, or its lock is not a regular file.
 pub fn try_hold(directory: &Path) -> hankel_io::Result<Option<Held>> {
     let held = lock::try_hold(directory)?;
     held.iter().for_each(|held| warn_without_locks(directory, held));
