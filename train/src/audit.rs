@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
         );
     }
     if args.output.is_file() && !input::read(&args.output)?.starts_with(audit::TITLE.as_bytes()) {
-        bail!("{} is there and is no page of this command: name another file with -o", args.output.display());
+        bail!("{} exists and was not written by this command: name another file with -o", args.output.display());
     }
     let here = || Some(PathBuf::from("train/experiments/paper")).filter(|path| path.is_dir());
     let experiments = args.experiments.clone().or_else(here);

@@ -60,7 +60,7 @@ pub struct Args {
     /// Write what a model of performances plays, the prompt included, as a MIDI file; it must not exist
     #[arg(long, value_name = "FILE")]
     midi: Option<PathBuf>,
-    /// Seed of the drawing
+    /// Seed of the sampling
     #[arg(long, default_value_t = 0)]
     seed: u64,
     #[command(flatten)]

@@ -84,7 +84,7 @@ enum Command {
     Export(export::Args),
     /// List the GPUs of this machine
     Devices(devices::Args),
-    /// Sum up what a command wrote that ran with HANKEL_TRACE=FILE: the time of each kernel, and an estimate for more cores
+    /// Summarise the trace of a command that ran with HANKEL_TRACE=FILE: the time of each kernel, and an estimate for more cores
     Trace(trace::Args),
     /// Print the JSON schema of configurations, with which editors complete and check TOML
     Schema,

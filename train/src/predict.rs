@@ -62,7 +62,7 @@ pub struct Args {
     /// Stop before this string; may be given several times; what the run says when left out
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// Seed of the drawing
+    /// Seed of the sampling
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Quantise the model while loading; a run has its own
@@ -316,7 +316,7 @@ impl Output {
         hankel_io::check_folder(path)?;
         ensure!(
             path.is_file() || !path.exists(),
-            "-o {}: answers go to a file, which is gone on with after an interruption; this is none",
+            "-o {}: expected a regular file, so that the answers can be continued after an interruption",
             path.display()
         );
         if beside.exists() {

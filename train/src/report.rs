@@ -25,14 +25,14 @@ impl Args {
         let page = match (&self.output, &self.runs[..]) {
             (Some(page), _) => page.clone(),
             (None, [one]) => one.join("report.html"),
-            (None, _) => bail!("one page about several directories has no place of its own: name it with -o FILE"),
+            (None, _) => bail!("a report on several directories has no default path: name one with -o FILE"),
         };
         if page.is_dir() {
             bail!("--output {} is a directory: name the page, {0}/report.html", page.display());
         }
         // Pipes and links are the writer's to judge.
         if page.is_file() && !is_page(&input::read(&page)?) {
-            bail!("{} is there and is no page of this command: name another file with -o", page.display());
+            bail!("{} exists and was not written by this command: name another file with -o", page.display());
         }
         Ok(page)
     }

@@ -221,7 +221,7 @@ impl AdapterSet {
             (Some(other), _) => {
                 let all = kinds();
                 let names: Vec<&str> = all.iter().map(|kind| kind.name()).collect();
-                format!("peft_type is {other:?}, of none of the kinds that there are: {}", names.join(", "))
+                format!("peft_type {other:?} is not supported; there are {}", names.join(", "))
             }
         }))
     }

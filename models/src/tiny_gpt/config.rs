@@ -16,7 +16,7 @@ pub enum Init {
     Normal,
 }
 
-/// What `config.json` of a `TinyGPT` holds, all of it, and a run's configuration, as far as it likes.
+/// Settings of a `TinyGPT`: `config.json` holds all of them, a run's configuration any of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TinyGptConfig {

@@ -39,7 +39,7 @@ pub struct Args {
     /// Adapter: a name of the run's or a directory; the backbone alone when left out
     #[arg(long, value_name = "NAME|DIR")]
     adapter: Option<String>,
-    /// What the model is told before the conversation
+    /// System message, put before the conversation
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
     /// Tokens of an answer, at most
@@ -54,7 +54,7 @@ pub struct Args {
     /// Divide the positive logits of tokens that are there already by this, and multiply the negative ones
     #[arg(long, default_value_t = 1.0)]
     repetition_penalty: f64,
-    /// Seed of the drawing
+    /// Seed of the sampling
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Quantise the model while loading; a run has its own

@@ -461,7 +461,9 @@ fn one_report_of_several_runs() {
     let before = place.snapshot("both");
     place.run(&["report", "a", "-o", "both"]).refused(&["both is a directory", "both/report.html"]);
     place.run(&["report", "a", "b"]).refused(&["several directories", "-o FILE"]);
-    place.run(&["report", "a", "-o", "both/report.html"]).refused(&["both/report.html", "no page of this command"]);
+    place
+        .run(&["report", "a", "-o", "both/report.html"])
+        .refused(&["both/report.html", "was not written by this command"]);
     assert!(before == place.snapshot("both"));
     let page = fs::read_to_string(place.path("both/page.html")).unwrap();
     assert!(page.contains("hrm-order-2") && page.contains("</html>"));

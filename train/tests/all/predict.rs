@@ -229,7 +229,7 @@ fn answers_of_prompts_are_references_alone() {
     fs::remove_file(place.path("out")).unwrap();
     assert_eq!(place.run(&["predict", "model", "lines.jsonl", "-o", "out"]).code, Some(0));
     assert_eq!(lines(&place, "out").len(), 2);
-    place.run(&["predict", "model", "lines.jsonl", "-o", "."]).refused(&["answers go to a file"]);
+    place.run(&["predict", "model", "lines.jsonl", "-o", "."]).refused(&["expected a regular file"]);
     place.run(&["predict", "model", "lines.jsonl", "-o", "x", "--stop", ""]).refused(&["--stop"]);
 }
 

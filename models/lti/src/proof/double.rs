@@ -102,7 +102,7 @@ impl std::ops::Div for Double {
 }
 
 /// Sine and cosine of an angle in [-pi, pi], to `2^-84`: by the series of a 64th of it, doubled six times, each time with at most
-/// four times the error. As everywhere, the doubles next to pi and its half stand for these; an angle outside gives what is no number.
+/// four times the error. As everywhere, the doubles next to pi and its half stand for these; an angle outside gives NaN.
 pub fn sin_cos(angle: f64) -> (Double, Double) {
     const TERMS: u32 = 16;
     let right = angle.abs() == FRAC_PI_2 || angle.abs() == PI;

@@ -30,7 +30,7 @@ settings! {
         pub state_dim: usize = "8",
         /// Size m of a value.
         pub value_dim: usize = "8",
-        /// Initial beta where the token says nothing, between 0 and 1.
+        /// Initial beta of a token with `W x = 0`, between 0 and 1.
         pub beta_init: f64 = "0.5",
         /// Standard deviation of the initial W.
         pub beta_std: f64 = "0.02",

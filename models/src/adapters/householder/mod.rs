@@ -38,7 +38,7 @@ settings! {
         pub value_dim: usize = "2",
         /// Reflections r of each token, 1 to 8.
         pub reflections: usize = "1",
-        /// Initial beta where the token says nothing, between 0 and 2.
+        /// Initial beta of a token with `W x = 0`, between 0 and 2.
         pub beta_init: f64 = "1.5",
         /// Standard deviation of the initial W.
         pub beta_std: f64 = "0.02",

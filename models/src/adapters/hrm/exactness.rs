@@ -79,7 +79,7 @@ impl Recurrence {
     }
 }
 
-/// The largest modulus of an element; no number if one is none.
+/// The largest modulus of an element; NaN if an element is NaN.
 fn largest(x: &Tensor) -> f64 {
     x.to_f64_vec().into_iter().fold(0.0, |most, x| if x.is_nan() || x.abs() > most { x.abs() } else { most })
 }

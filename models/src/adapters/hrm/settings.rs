@@ -41,8 +41,8 @@ settings! {
         pub a_min: f64 = "0.5",
         /// Slowest initial pole.
         pub a_max: f64 = "`1 - 1/T`",
-        /// How the adapter begins: `"normal"`, B and C drawn; `"empirical-bt"`, the balanced truncation of a larger one that begins so, by the
-        /// states that training sequences bring it to (R8 in [resolutions.md](resolutions.md)).
+        /// How the adapter begins: `"normal"`, B and C drawn; `"empirical-bt"`, the balanced truncation of a larger adapter drawn in the same way, by the
+        /// states that it reaches on training sequences (R8 in [resolutions.md](resolutions.md)).
         pub init: HrmInit = r#"`"normal"`"#,
         /// Number of states of that larger one.
         pub init_states: usize = "4 `state_dim`",

@@ -1,4 +1,4 @@
-//! The first screen: what holds, what does not, and what nobody can say yet.
+//! The first screen: what holds, what does not, and what is still open.
 
 use super::{link, quarters};
 use crate::Cell;
@@ -75,7 +75,7 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed], cells: &[Cel
             let _ = writeln!(out, "| {title} | {} {why}: {} | | | |", names.len(), names.join(", "));
         }
     };
-    let unknown = "nobody can say yet";
+    let unknown = "still open";
     open(
         unknown,
         "whose interval includes the limit, or of which chance among so many tests could show as much",

@@ -15,7 +15,7 @@ use hankel_trainer::results::{AdapterResult, RunResult, Scores, metric};
 const NONE: &str = "none";
 /// The predictors without training that see one symbol, as a model without memory does: where one is on record, rows have to beat it.
 const ONE_SYMBOL: [&str; 2] = ["window_1", "order_1"];
-/// What training makes of a row, beside its scores. To which side it would move with more steps nobody can say.
+/// What training makes of a row, beside its scores. More steps could move it to either side.
 const OF_TRAINING: [&str; 9] = [
     "order",
     "order_of_layer_0",

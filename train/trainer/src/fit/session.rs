@@ -258,7 +258,7 @@ impl<'a> Session<'a> {
         // None: an interrupt, which the loop is about to see.
         let Some(start) = Start::measure(self.group, stage)? else { return Ok(()) };
         let remedy = match &adapter.path {
-            Some(path) => format!("was {} trained on this model, and to say something else?", path.display()),
+            Some(path) => format!("was {} trained on another model, or for another task?", path.display()),
             None if stage.model.adapters.streams().next().is_some() => {
                 "`gate_init = 0`, or `c_std = 0` and `input = \"norm\"` (HRM: `preset = \"identity\"`), leaves the model as it is at \
                  the start"
