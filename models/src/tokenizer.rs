@@ -61,6 +61,8 @@ pub struct Tokenizer {
     after: Vec<u32>,
     /// One more than the largest id, of what the model has a row for.
     ids: usize,
+    /// One more than the largest id of a token: a GGUF file may have rows without one at its end.
+    vocabulary: usize,
     /// Added tokens for which it has none: those of pictures, for Gemma 3 1B. No text may have them.
     beyond: Vec<u32>,
 }
@@ -93,13 +95,15 @@ impl Tokenizer {
         let built = without_panic(|| gguf::tokenizer::build(file));
         let gguf::tokenizer::Built { tokenizer, ids, bos, eos, ends, others } =
             built.map_err(|reason| WeightsError::content(&path, reason))??;
-        Ok(Tokenizer { bos, eos, ends, others, ..Tokenizer::bare(path, tokenizer, ids) }.surrounded())
+        let vocabulary = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
+        Ok(Tokenizer { bos, eos, ends, others, vocabulary, ..Tokenizer::bare(path, tokenizer, ids) }.surrounded())
     }
 
     /// A tokenizer of which nothing is known but its file.
     fn bare(path: PathBuf, inner: tokenizers::Tokenizer, ids: usize) -> Self {
         let (ends, others, before, after) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Tokenizer { path, inner, bos: None, eos: None, ends, others, before, after, ids, beyond: Vec::new() }
+        let (vocabulary, beyond) = (ids, Vec::new());
+        Tokenizer { path, inner, bos: None, eos: None, ends, others, before, after, ids, vocabulary, beyond }
     }
 
     /// With what its post-processor puts around a text.
@@ -188,7 +192,7 @@ impl Tokenizer {
 
     /// One more than the largest id that a text can have, special ones included: there may be gaps below it.
     pub fn vocabulary(&self) -> usize {
-        self.ids
+        self.vocabulary
     }
 
     /// The token that begins a text; whether it is put before one, [`Tokenizer::before`] says.
