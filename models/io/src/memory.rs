@@ -157,6 +157,19 @@ fn group_leaves(group: &Path, [limit, used]: [&str; 2]) -> Option<u64> {
     Some(limit.saturating_sub(used.saturating_sub(pages)))
 }
 
+/// Raises the number of files that may be open to what the system permits: a report has all of its plots open until they get their names
+/// together, and usual limits are made for `select`.
+pub fn allow_open_files() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        // macOS takes no more than this.
+        let current = Some(maximum.map_or(10240, |most| most.min(1 << 16)));
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
+    }
+}
+
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
@@ -179,18 +192,5 @@ mod tests {
         assert_eq!(left(), Some(550));
         write("memory.max", "max\n");
         assert_eq!(left(), None);
-    }
-}
-
-/// Raises the number of files that may be open to what the system permits: a report has all of its plots open until they get their names
-/// together, and usual limits are made for `select`.
-pub fn allow_open_files() {
-    #[cfg(unix)]
-    {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-        // macOS takes no more than this.
-        let current = Some(maximum.map_or(10240, |most| most.min(1 << 16)));
-        let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
     }
 }

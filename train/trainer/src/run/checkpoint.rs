@@ -4,6 +4,7 @@
 //! `state.safetensors` (trained parameters and moments of the optimizer, by name) with its CRC-32C. Random numbers are functions of seed,
 //! name and step, so there is no generator state. A directory appears under its name only when it is complete.
 
+use super::checksum::crc32c_of;
 use crate::results::{AdapterResult, DataFile, Kept, TrainingResult, curve, figure, metric};
 use hankel_core::Tensor;
 use hankel_io::{Existing, PendingFolder};
@@ -149,9 +150,8 @@ pub fn save(
     let json = serde_json::to_vec_pretty(state).map_err(|e| WeightsError::io("write", &path)(e.into()))?;
     let folder = PendingFolder::create(&path, Existing::Replace)?;
     write_tensors(&folder.temporary().join(TENSORS), tensors)?;
-    let written = hankel_io::input::read(&folder.temporary().join(TENSORS))?;
-    folder.write(CHECKSUM, format!("{:08x}\n", crc32c::crc32c(&written)).as_bytes())?;
-    drop(written);
+    let sum = crc32c_of(&folder.temporary().join(TENSORS))?;
+    folder.write(CHECKSUM, format!("{sum:08x}\n").as_bytes())?;
     folder.write(STATE, &json)?;
     folder.commit()?;
     for old in list(directory).into_iter().rev().skip(keep.max(1)) {

@@ -1,5 +1,6 @@
 //! The directory of a run.
 
+use super::checksum::crc32c_of;
 use super::{checkpoint, lock};
 use hankel_io::Existing;
 use hankel_io::lock::Held;
@@ -195,7 +196,7 @@ impl RunDirectory {
         if !weights.exists() {
             return Ok(None);
         }
-        hankel_io::input::read(&weights).map(|bytes| Some(crc32c::crc32c(&bytes)))
+        crc32c_of(&weights).map(Some)
     }
     /// The full states.
     pub fn checkpoints(&self) -> PathBuf {

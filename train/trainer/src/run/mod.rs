@@ -2,6 +2,7 @@
 //! about the machine.
 
 pub mod checkpoint;
+mod checksum;
 mod directory;
 mod environment;
 mod events;
