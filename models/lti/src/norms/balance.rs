@@ -1,9 +1,13 @@
 //! Units of the states that suit a realisation.
 
+use crate::linalg::{eigenvalues, times_power_of_two};
 use faer::{Mat, MatRef};
 
 /// The scales of systems with loops between states settle in a few rounds; more would change nothing that matters.
 const ROUNDS: usize = 50;
+
+/// B and C are as large as A is fast up to this factor.
+const ALIKE: f64 = 16.0;
 
 /// Changes the units of the states until each block of states is driven, by B and by other blocks through A, as strongly as
 /// it drives C and other blocks, within a factor of 4. `blocks` are the numbers of states that share a unit. A is [d, d], B
@@ -60,11 +64,24 @@ pub fn balance(a: &mut Mat<f64>, b: &mut Mat<f64>, c: &mut Mat<f64>, blocks: &[u
 }
 
 /// The diagonal of T, powers of two, with which `T^-1 A T, T^-1 B, C T` have states in units that suit; ones where that would
-/// overflow. A chain of integrators has no loop by which A alone would tell.
+/// overflow. A chain of integrators has no loop by which A alone would tell. What inputs and outputs are counted in changes nothing.
 pub fn suitable_units(a: MatRef<'_, f64>, b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> Vec<f64> {
     let d = a.nrows();
     let (mut balanced, mut driven, mut read) = (a.to_owned(), b.to_owned(), c.to_owned());
-    let changes = balance(&mut balanced, &mut driven, &mut read, &vec![1; d]);
+    let mut changes = balance(&mut balanced, &mut driven, &mut read, &vec![1; d]);
+    let fastest = eigenvalues(a).map_or(0.0, |poles| poles.iter().map(|pole| pole.norm()).fold(0.0, f64::max));
+    for _ in 0..ROUNDS {
+        // Without loops the states would share what B and C are apart, and be coupled by as much more or less than they are fast.
+        let sizes = [&driven, &read].map(Mat::norm_max);
+        let far = fastest / (sizes[0].sqrt() * sizes[1].sqrt());
+        if !(far.is_finite() && far > 0.0) || (1.0 / ALIKE..=ALIKE).contains(&far) {
+            break;
+        }
+        let alike = |m: &Mat<f64>, size: f64| times_power_of_two(m.as_ref(), (fastest / size).log2().round() as i32);
+        (driven, read) = (alike(&driven, sizes[0]), alike(&read, sizes[1]));
+        let more = balance(&mut balanced, &mut driven, &mut read, &vec![1; d]);
+        changes.iter_mut().zip(more).for_each(|(change, more)| *change *= more);
+    }
     // 0 is a state that nothing drives or reads.
     let units: Vec<f64> = changes.into_iter().map(|change| if change == 0.0 { 1.0 } else { 1.0 / change }).collect();
     let fits = |i: usize| {
