@@ -34,6 +34,14 @@ pub struct Conversion {
 /// # Errors
 /// [`LtiError::Conversion`] if eigenvectors are too ill-conditioned for the transfer function to survive to 1e-8.
 pub fn to_modal(system: &LinearSystem) -> Result<Conversion> {
+    to_modal_within(system, CONVERSION_TOLERANCE)
+}
+
+/// The same, where the transfer function may change by `tolerance` of its H-infinity norm.
+///
+/// # Errors
+/// Those of [`to_modal`].
+pub fn to_modal_within(system: &LinearSystem, tolerance: f64) -> Result<Conversion> {
     let n = system.states();
     if let Some(modes) = system.a().modes() {
         let same = system.with_realization(StateMatrix::Modal(modes), system.b().to_owned(), system.c().to_owned())?;
@@ -83,7 +91,7 @@ pub fn to_modal(system: &LinearSystem) -> Result<Conversion> {
     }
     let modal = system.with_realization(StateMatrix::Modal(modes), b, c)?;
     let deviation = deviation(system, &modal)?;
-    if deviation.is_nan() || deviation > CONVERSION_TOLERANCE {
+    if deviation.is_nan() || deviation > tolerance {
         return Err(refuse(format!(
             "the transfer function would change by {deviation:.1e} (condition number of the eigenvectors {condition:.1e})"
         )));

@@ -11,10 +11,14 @@
 use super::{Accepts, Bound, Definition, Method, Projection, Reduced};
 use crate::continuous::Bilinear;
 use crate::linalg::product;
-use crate::modal::{Conversion, to_modal};
+use crate::modal::{Conversion, to_modal_within};
 use crate::norms::{FrequencyResponse, hinf_norm};
 use crate::{HankelSpectrum, LinearSystem, Mode, Result, StateMatrix};
 use faer::{Mat, MatRef, Scale};
+
+/// What a conversion may change: it is added to the bound. Modes that are lightly damped have their digits in doubles, their damping
+/// has fewer.
+const CHANGED: f64 = 1e-3;
 
 /// Modal truncation.
 pub const METHOD: Method = Method(&Definition {
@@ -81,7 +85,7 @@ pub(super) fn bounds_by(
     system: &LinearSystem,
     rank: impl Fn(&LinearSystem) -> Result<(Vec<f64>, Vec<f64>)>,
 ) -> Result<Vec<f64>> {
-    let conversion = if system.a().modes().is_some() { None } else { Some(to_modal(system)?) };
+    let conversion = if system.a().modes().is_some() { None } else { Some(to_modal_within(system, CHANGED)?) };
     let changed = conversion.as_ref().map_or(Ok(0.0), |conversion| changed_by(conversion, system))?;
     let modal = conversion.as_ref().map_or(system, |conversion| &conversion.system);
     let (scores, gains) = rank(modal)?;
@@ -102,7 +106,7 @@ pub(super) fn in_modal_form(
     if system.a().modes().is_some() {
         return reduce(system);
     }
-    let conversion = to_modal(system)?;
+    let conversion = to_modal_within(system, CHANGED)?;
     let reduced = reduce(&conversion.system)?;
     let projection = reduced.projection.map(|Projection { left, right }| Projection {
         left: product(left.as_ref(), conversion.transformation.as_ref()),
