@@ -86,11 +86,12 @@ impl Norms {
     fn new(layer: &LayerAnalysis) -> Result<Self> {
         let (norm, check) = hinf_norm_of(&layer.system)?;
         let gate = layer.gate.abs();
+        let direct = layer.system.direct_term_beside(None, norm.value);
         Ok(Self {
             hinf: gate * norm.value,
             hinf_frequency: norm.frequency,
             hinf_upper: gate * check.upper,
-            h2: gate * h2_norm_in(layer.map(), &layer.system, norm.value, h2_norm)?,
+            h2: gate * h2_norm_in(layer.map(), &layer.system, direct, h2_norm)?,
         })
     }
 }
@@ -238,13 +239,6 @@ fn balanced(path: &std::path::Path, subject: &Subject, layer: &LayerAnalysis) ->
              of its layers)"
         );
     };
-    if layer.factors.clamped_poles > 0 {
-        bail!(
-            "{} of its poles have a memory above 1e6 steps and are taken for faster ones in its Gramians, so that no realisation balances \
-             them: --balanced is for the others",
-            layer.factors.clamped_poles
-        );
-    }
     let reduced = reduce(&layer.system, &layer.spectrum, bt::METHOD, layer.spectrum.rank())?;
     Ok(plant.assemble(&reduced.system, reduced.projection.as_ref())?.to_bytes(path)?)
 }

@@ -152,6 +152,11 @@ impl ElementType {
             "u2" => (Self::Unsigned, 2),
             // Python's True is the number 1.
             "u1" | "b1" => (Self::Unsigned, 1),
+            "c8" | "c16" => {
+                return Err(
+                    "it is complex; a system has real matrices: save its real part, where that is all of it".into()
+                );
+            }
             "O" => return Err("it holds Python objects (None?); leave it out, or save numbers".into()),
             _ => return Err(format!("element type {descr:?}; save it as float64, float32 or integers")),
         })
@@ -262,7 +267,7 @@ mod tests {
         let short = npy("{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }", &[0; 15]);
         assert!(parse_npy(&short).unwrap_err().contains("needs 2 values"));
         let complex = npy("{'descr': '<c16', 'fortran_order': False, 'shape': (1,), }", &[0; 16]);
-        assert!(parse_npy(&complex).unwrap_err().contains("<c16"));
+        assert!(parse_npy(&complex).unwrap_err().contains("it is complex"));
         let none = npy("{'descr': '|O', 'fortran_order': False, 'shape': (), }", b"\x80\x04N.");
         assert!(parse_npy(&none).unwrap_err().contains("Python objects"));
         let large = npy("{'descr': '<i8', 'fortran_order': False, 'shape': (1,), }", &i64::MIN.to_le_bytes());

@@ -176,6 +176,7 @@ impl SystemCertificate {
             _ => 0.0,
         };
         let error_bound = theory.map(|bound| bound + rounding);
+        let direct = |other: Option<&LinearSystem>| full.direct_term_beside(other, norm_of_full);
         let measured = Self {
             method: claim.method,
             gramians: claim.gramians,
@@ -195,8 +196,8 @@ impl SystemCertificate {
             proved: error.proof.is_one(),
             proof: error.proof.to_string(),
             hinf_norm: norm,
-            h2_error: gate * h2_norm_in(claim.map, &difference, norm_of_full, h2_norm)?,
-            h2_norm: gate * h2_norm_in(claim.map, full, norm_of_full, |full| h2_norm_by(full, claim.factors))?,
+            h2_error: gate * h2_norm_in(claim.map, &difference, direct(Some(reduced)), h2_norm)?,
+            h2_norm: gate * h2_norm_in(claim.map, full, direct(None), |full| h2_norm_by(full, claim.factors))?,
             lyapunov_residuals: claim.factors.residual_c.zip(claim.factors.residual_o),
             clamped_poles: claim.factors.clamped_poles,
             spectral_radius,

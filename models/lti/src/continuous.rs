@@ -14,8 +14,9 @@
 //! Gramians under weights are those of continuous time. So are Gramians in a band, since `(z - A_d)^-1 B_d = (rate - i omega) / sqrt(2 rate)
 //! (i omega - A)^-1 B` and `d angle = 2 rate / (rate^2 + omega^2) d omega`.
 
-use super::linalg::{ldexp, product};
+use super::linalg::{eigenvalues, in_even_units, ldexp, product};
 use super::norms::balance::suitable_units;
+use super::split::{CLUSTER, FARTHEST, poles_and_their_rounding};
 use super::{LinearSystem, LtiError, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Scale, c64};
@@ -79,7 +80,19 @@ impl Continuous {
     }
 }
 
-/// Direct terms in continuous time up to this, relative to the largest gain, are the rounding of the map.
+/// Whether there is a direct term in continuous time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum DirectTerm {
+    /// The matrices in continuous time tell.
+    Known(bool),
+    /// The map tells, up to its rounding.
+    Computed {
+        /// The largest gain of what is looked at, or of what that is a difference of.
+        gain: f64,
+    },
+}
+
+/// Computed direct terms up to this, relative to the largest gain, are the rounding of the map.
 const DIRECT_ROUNDING: f64 = 1e-9;
 
 /// The matrices A, B, C, D of a system.
@@ -92,17 +105,17 @@ impl Bilinear {
     /// # Errors
     /// Eigenvalues that cannot be computed.
     pub fn of(a: &StateMatrix) -> Result<Self> {
-        let poles: Vec<c64> = match a {
-            StateMatrix::Diagonal(a) => a.iter().map(|a| c64::new(*a, 0.0)).collect(),
-            _ => super::linalg::eigenvalues(a.to_dense().as_ref())?,
+        let (poles, integrators): (Vec<c64>, Vec<f64>) = match a {
+            StateMatrix::Diagonal(a) => (a.iter().map(|a| c64::new(*a, 0.0)).collect(), vec![0.0; a.len()]),
+            StateMatrix::Modal(_) => (eigenvalues(a.to_dense().as_ref())?, vec![0.0; a.states()]),
+            StateMatrix::Dense(a) => poles_and_integrators(a)?,
         };
         let moduli: Vec<f64> = poles.iter().map(|pole| pole.norm()).collect();
-        // Integrators have no speed, and rounding makes poles out of double ones, where they are computed. Beyond a factor of 1e12 one
-        // end or the other is nearer the circle than Gramians are computed (R2).
+        // Integrators have no speed. Beyond a factor of 1e12 one end or the other is nearer the circle than Gramians are computed (R2).
         let negligible = if a.modes().is_some() { 1e-12 } else { 1e-6 };
-        let largest = moduli.iter().copied().fold(0.0, f64::max);
-        let smallest = moduli.iter().copied().filter(|m| *m > negligible * largest).fold(f64::INFINITY, f64::min);
-        let rate = largest.sqrt() * smallest.sqrt();
+        let least = negligible * moduli.iter().copied().fold(0.0, f64::max);
+        let speeds = || moduli.iter().zip(&integrators).filter(|(m, zero)| **m > zero.max(least)).map(|(m, _)| *m);
+        let rate = speeds().fold(0.0, f64::max).sqrt() * speeds().fold(f64::INFINITY, f64::min).sqrt();
         let mut rate = if rate.is_finite() && rate > 0.0 { rate } else { 1.0 };
         // An unstable pole at the rate would go to infinity, and one near it lose its digits.
         let is_near =
@@ -158,14 +171,16 @@ impl Bilinear {
 
     /// The image with the C of continuous time and without D, whose H2 norm is that of the system in continuous time: `(z - A_d)^-1 B_d =
     /// (rate - i omega) / sqrt(2 rate) (i omega - A)^-1 B`, and `d angle = 2 rate / (rate^2 + omega^2) d omega`. `None` where the system has a
-    /// direct term in continuous time, so that its H2 norm is infinite; `gain` is the largest gain of what is looked at, or of what that is
-    /// a difference of.
+    /// direct term in continuous time, so that its H2 norm is infinite.
     ///
     /// # Errors
     /// A pole at -1.
-    pub fn strictly_proper(self, image: &LinearSystem, gain: f64) -> Result<Option<LinearSystem>> {
+    pub fn strictly_proper(self, image: &LinearSystem, direct: DirectTerm) -> Result<Option<LinearSystem>> {
         let (_, _, c, d) = self.continuous(image.a(), image.b(), image.c(), image.d())?;
-        let proper = d.norm_max() <= DIRECT_ROUNDING * gain;
+        let proper = match direct {
+            DirectTerm::Known(is_there) => !is_there,
+            DirectTerm::Computed { gain } => d.norm_max() <= DIRECT_ROUNDING * gain,
+        };
         Ok(proper.then(|| image.with_outputs_only(c)))
     }
 
@@ -218,6 +233,22 @@ impl Bilinear {
         let turned_c = Mat::from_fn(c.nrows(), n, |i, j| read[(i, j)] * root * after / units[j]);
         Ok((turned, turned_b, turned_c, direct))
     }
+}
+
+/// The poles of a dense matrix, and up to which modulus each may be an integrator: rounding makes k poles out of one of multiplicity k, a
+/// k-th root of itself apart.
+fn poles_and_integrators(a: &Mat<f64>) -> Result<(Vec<c64>, Vec<f64>)> {
+    let (even, units) = in_even_units(a.as_ref());
+    let size = even.norm_l2();
+    let poles = eigenvalues(a.as_ref())?;
+    if poles.iter().all(|pole| pole.norm() > FARTHEST * size) {
+        let none = vec![0.0; poles.len()];
+        return Ok((poles, none));
+    }
+    let rounding = poles.len() as f64 * f64::EPSILON * size;
+    let (poles, moved) = poles_and_their_rounding(&even, rounding, (0.0, &units))?;
+    let limits = moved.into_iter().map(|moved| (CLUSTER * moved).min(FARTHEST * size)).collect();
+    Ok((poles, limits))
 }
 
 /// `x / y`. The squares of poles in continuous time may leave the range of doubles: both are first divided by a power of two of the size of y,

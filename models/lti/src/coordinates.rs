@@ -128,7 +128,7 @@ pub fn near_normal(
         largest = largest.max(gain);
         apart = apart.max((response.gain(angle)? - gain).abs());
     }
-    let system = map.map_or(system.clone(), |map| system.with_map(map));
+    let system = map.map_or(system.clone(), |map| system.with_map(map, d.map(|d| d.to_owned())));
     Ok((apart <= SAME * largest).then(|| system.with_stored(stored)))
 }
 

@@ -48,8 +48,9 @@ pub struct GramianFactors {
     pub residual_c: Option<f64>,
     /// Relative residual of the observability equation.
     pub residual_o: Option<f64>,
-    /// How much rounding of A is amplified in the factors: 1 where they are built from the poles, `1 / (1 - spectral radius)`
-    /// or the horizon where they are built from powers of a matrix.
+    /// How much rounding of A is amplified in the factors: 1 where they are built from the poles, `1 / (1 - modulus)` of the slowest pole
+    /// but one, or the horizon, where they are built from powers of a matrix. That of the slowest is in its own direction, and in the largest
+    /// value.
     pub sensitivity: f64,
     /// Poles slower than [`MIN_RATE`](crate::MIN_RATE), treated as having that rate.
     pub clamped_poles: usize,
@@ -63,7 +64,8 @@ impl GramianFactors {
         let (size_b, size_c) = gain_exponents(system.b(), system.c());
         let b = compress_scaled_columns(system.b(), -size_b);
         let c = compress_scaled_columns(system.c().transpose(), -size_c);
-        let a = clamped_matrix(system.a());
+        let clamp = clamp_of(system);
+        let a = clamped_matrix(system.a(), clamp);
         // In the unit of the rows: with gains of size 1 they may still be of any size, and their squares out of range.
         let residual = |a: MatRef<'_, f64>, l: &Mat<f64>, rows: &Mat<f64>| {
             let unit = -exponent(rows.as_ref());
@@ -72,7 +74,7 @@ impl GramianFactors {
         };
         let ((lc, residual_c), (lo, residual_o), sensitivity, clamped_poles);
         if let Some(modes) = system.a().modes() {
-            let spectrum = Spectrum::of(&modes, Pole::clamped);
+            let spectrum = Spectrum::of(&modes, clamp);
             let of = |rows: &Mat<f64>, side, a| {
                 let l = spectrum.factor(rows.as_ref(), side);
                 let residual = residual(a, &l, rows);
@@ -81,7 +83,7 @@ impl GramianFactors {
             (lc, residual_c) = of(&b, Side::Input, a.as_ref());
             (lo, residual_o) = of(&c, Side::Output, a.transpose());
             sensitivity = 1.0;
-            clamped_poles = modes.iter().map(|m| if m.pole() == m.pole().clamped() { 0 } else { m.states() }).sum();
+            clamped_poles = modes.iter().map(|m| if m.pole() == clamp(m.pole()) { 0 } else { m.states() }).sum();
         } else {
             check_margin(system, &a)?;
             let of = |rows: &Mat<f64>, side, a: MatRef<'_, f64>| -> Result<(Mat<f64>, f64)> {
@@ -97,7 +99,7 @@ impl GramianFactors {
             };
             (lc, residual_c) = of(&b, Side::Input, a.as_ref())?;
             (lo, residual_o) = of(&c, Side::Output, a.transpose())?;
-            sensitivity = 1.0 / (1.0 - system.spectral_radius()?);
+            sensitivity = 1.0 / (1.0 - slowest_but_one(&system.eigenvalues()?));
             clamped_poles = 0;
         }
         let (lc, lo) = (times_power_of_two(lc.as_ref(), size_b), times_power_of_two(lo.as_ref(), size_c));
@@ -171,7 +173,8 @@ impl GramianFactors {
 /// otherwise.
 pub fn gramians(system: &LinearSystem) -> Result<(Mat<f64>, Mat<f64>)> {
     if let StateMatrix::Diagonal(a) = system.a() {
-        let poles: Vec<Pole> = a.iter().map(|&a| Pole::real(a).clamped()).collect();
+        let clamp = clamp_of(system);
+        let poles: Vec<Pole> = a.iter().map(|&a| clamp(Pole::real(a))).collect();
         let closed = |m: Mat<f64>| {
             let gram = product(m.as_ref(), m.transpose());
             Mat::from_fn(a.len(), a.len(), |i, j| gram[(i, j)] / poles[i].one_minus_product(poles[j]).re)
@@ -286,17 +289,29 @@ pub(super) fn coordinates(system: &LinearSystem, b: MatRef<'_, f64>) -> Result<M
     unclamped_controllability(system, b, doubled_factor)
 }
 
-fn clamped_matrix(a: &StateMatrix) -> Mat<f64> {
+/// The modulus of the slowest pole behind the slowest one, or pair.
+fn slowest_but_one(poles: &[c64]) -> f64 {
+    let modulus = |i: usize| poles[i].norm();
+    let Some(slowest) = (0..poles.len()).max_by(|i, j| modulus(*i).total_cmp(&modulus(*j))) else { return 0.0 };
+    let is_its_pair = |pole: c64| pole.im != 0.0 && pole == poles[slowest].conj();
+    let others = (0..poles.len()).filter(|i| *i != slowest && !is_its_pair(poles[*i]));
+    others.map(modulus).fold(0.0, f64::max)
+}
+
+/// What Gramians take the poles of modes for.
+fn clamp_of(system: &LinearSystem) -> fn(Pole) -> Pole {
+    if system.is_clamped() { Pole::clamped } else { |pole| pole }
+}
+
+fn clamped_matrix(a: &StateMatrix, clamp: fn(Pole) -> Pole) -> Mat<f64> {
     match a.modes() {
         None => a.to_dense(),
         Some(modes) => {
-            let clamp = |m: &Mode| match *m {
-                Mode::Real(a) => Mode::Real(Pole::real(a).clamped().radius.copysign(a)),
-                Mode::Pair { radius, angle } => {
-                    Mode::Pair { radius: Pole::polar(radius, angle).clamped().radius, angle }
-                }
+            let of_mode = |m: &Mode| match *m {
+                Mode::Real(a) => Mode::Real(clamp(Pole::real(a)).radius.copysign(a)),
+                Mode::Pair { radius, angle } => Mode::Pair { radius: clamp(Pole::polar(radius, angle)).radius, angle },
             };
-            StateMatrix::Modal(modes.iter().map(clamp).collect()).to_dense()
+            StateMatrix::Modal(modes.iter().map(of_mode).collect()).to_dense()
         }
     }
 }

@@ -8,13 +8,14 @@
 //! `S = (A / r - 1)^-1 (A / r + 1)` for a radius r between the poles of both parts, so that poles on the circle and Jordan blocks
 //! are kept, too (J. D. Roberts, Int. J. Control 32 (1980)). MATLAB: `stabsep`; SLICOT: TB01KD.
 
-use super::linalg::{eigenvalues, eigenvectors, in_even_units, product};
+use super::linalg::{beside, eigenvalues, eigenvectors, in_even_units, invert, product};
 use super::methods::sign;
 use super::norms::FrequencyResponse;
 use super::norms::balance::suitable_units;
 use super::{LinearSystem, LtiError, MIN_RATE, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Scale, c64};
+use std::f64::consts::{FRAC_PI_2, PI};
 
 /// Beside poles that are kept, poles of a dense matrix at least so near to the circle are kept, too: rounding moves a pole that is
 /// not simple by a root of itself, so a double integrator has one on either side. It is the rate from which on Gramians take poles
@@ -22,8 +23,8 @@ use faer::{Mat, MatRef, Scale, c64};
 const MARGIN: f64 = MIN_RATE;
 
 /// The same, beside what rounding moves a pole by to first order, and at most: poles of higher multiplicity come to lie farther inside.
-const CLUSTER: f64 = 10.0;
-const FARTHEST: f64 = 1e-2;
+pub(crate) const CLUSTER: f64 = 10.0;
+pub(crate) const FARTHEST: f64 = 1e-2;
 
 /// Units of states whose ratio is larger hide poles from eigenvalues that are computed in them.
 const FAR_APART: f64 = 256.0;
@@ -31,6 +32,12 @@ const FAR_APART: f64 = 256.0;
 /// Angles at which the sum of both parts is compared with the system, and how much of its gain may be missing.
 const SAMPLES: usize = 6;
 const SUM: f64 = 1e-6;
+
+/// How far the trace of a projection may be from the number of poles: rounding that the refinement takes back.
+const OFF: f64 = 0.1;
+const REFINEMENTS: usize = 3;
+/// Unknowns of its linear systems.
+const MOST_UNKNOWNS: usize = 400;
 
 /// States that are kept as they are.
 #[derive(Debug, Clone, PartialEq)]
@@ -172,7 +179,16 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
         (within, product(left.as_ref(), system.b()), product(system.c(), right.as_ref()))
     };
     let (a, b, c) = of(&left, &right);
-    let stable = LinearSystem::new(StateMatrix::from_square(a), b, c, system.d().map(|d| d.to_owned()))?;
+    let stable = LinearSystem::new(StateMatrix::from_square(a), b, c, system.d().map(|d| d.to_owned()));
+    let stable = stable.map_err(|error| match error {
+        // A pole of the part, not of the system.
+        LtiError::Unstable { .. } => LtiError::Unsupported(
+            "its stable part cannot be told from the others: A is so far from normal that rounding moves poles across the stability \
+             boundary"
+                .into(),
+        ),
+        other => other,
+    })?;
     let (a, b, c) = of(&left_kept, &right_kept);
     let kept = Kept { a: StateMatrix::Dense(a), b, c };
     check_sum(&system, &stable, &kept)?;
@@ -181,7 +197,11 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
 
 /// The poles of a matrix, and what rounding of it moves each by to first order: its condition number, `1 / |w^T v|` of its left and right
 /// eigenvectors of unit length, times as far; the more of `rounding` and of that in other units, in which a state is so many times as large.
-fn poles_and_their_rounding(a: &Mat<f64>, rounding: f64, other: (f64, &[f64])) -> Result<(Vec<c64>, Vec<f64>)> {
+pub(crate) fn poles_and_their_rounding(
+    a: &Mat<f64>,
+    rounding: f64,
+    other: (f64, &[f64]),
+) -> Result<(Vec<c64>, Vec<f64>)> {
     let ((poles, right), (others, left)) = (eigenvectors(a.as_ref())?, eigenvectors(a.transpose())?);
     // Of a pair that of the pole above the axis.
     let vector = |values: &[c64], vectors: &Mat<f64>, at: usize| -> Vec<c64> {
@@ -214,8 +234,8 @@ fn check_sum(system: &LinearSystem, stable: &LinearSystem, kept: &Kept) -> Resul
     let (whole, reduced) = (FrequencyResponse::direct(system)?, FrequencyResponse::direct(stable)?);
     // Not at 0 and pi, where integrators have no gain that is finite. Poles of a system that is sampled fast are all near 1, and its
     // gain at larger angles is nothing but rounding: at their own angles and rates it is not.
-    let mut angles: Vec<f64> = (0..SAMPLES).map(|i| (i as f64 + 0.5) / SAMPLES as f64 * std::f64::consts::PI).collect();
-    angles.extend(stable.eigenvalues()?.iter().map(|pole| pole.arg().abs().max(1.0 - pole.norm()).min(3.0)));
+    let mut angles: Vec<f64> = (0..SAMPLES).map(|i| (i as f64 + 0.5) / SAMPLES as f64 * PI).collect();
+    angles.extend(stable.eigenvalues()?.into_iter().map(angle_of));
     let gains: Vec<[f64; 3]> = angles
         .into_iter()
         .map(|angle| Ok([missing.gain(angle)?, whole.gain(angle)?, reduced.gain(angle)?]))
@@ -230,6 +250,12 @@ fn check_sum(system: &LinearSystem, stable: &LinearSystem, kept: &Kept) -> Resul
             "its stable part cannot be told from the others: A is so far from normal that rounding makes the sum of both parts miss its gain of {whole:.1e} by {missing:.1e}"
         ))),
     }
+}
+
+/// Where the gain of a pole begins to fall: that far from its own end of the circle.
+fn angle_of(pole: c64) -> f64 {
+    let (angle, rate) = (pole.arg().abs(), 1.0 - pole.norm());
+    if angle <= FRAC_PI_2 { angle.max(rate) } else { PI - (PI - angle).max(rate) }
 }
 
 /// A radius between two moduli, well away from both, and from 0.
@@ -265,24 +291,65 @@ fn projections(a: &Mat<f64>, inside: usize, radius: f64) -> Result<Bases> {
     let outside = (&identity + &sign) * Scale(0.5);
     let within = (&identity - &sign) * Scale(0.5);
     let trace: f64 = (0..n).map(|i| within[(i, i)]).sum();
-    if (trace - inside as f64).abs() > 1e-6 {
-        return Err(LtiError::Unsupported(format!(
-            "its stable part cannot be told from the others: poles lie within {MARGIN:.0e} of the unit circle on both sides"
-        )));
+    if (trace - inside as f64).abs() > OFF {
+        return Err(LtiError::Unsupported(
+            "its stable part cannot be told from the others: beside the rounding of A, poles lie too near the stability boundary on both \
+             sides of it"
+                .into(),
+        ));
     }
-    let bases = |m: &Mat<f64>, count: usize| {
-        let basis = |m: MatRef<'_, f64>| m.col_piv_qr().compute_thin_Q().subcols(0, count).to_owned();
-        let (right, left) = (basis(m.as_ref()), basis(m.transpose()));
-        (product(left.transpose(), right.as_ref()).partial_piv_lu().solve(left.transpose()), right)
-    };
-    let ((left_kept, right_kept), (left, right)) = (bases(&outside, n - inside), bases(&within, inside));
-    Ok((left_kept, right_kept, left, right))
+    let basis = |m: &Mat<f64>, count: usize| m.col_piv_qr().compute_thin_Q().subcols(0, count).to_owned();
+    let mut basis = beside(basis(&outside, n - inside).as_ref(), basis(&within, inside).as_ref());
+    let kept = n - inside;
+    for _ in 0..REFINEMENTS {
+        basis = apart(a, &basis, kept);
+    }
+    let inverse = invert(basis.as_ref());
+    let rows = |first: usize, count: usize| inverse.subrows(first, count).to_owned();
+    let columns = |first: usize, count: usize| basis.subcols(first, count).to_owned();
+    Ok((rows(0, kept), columns(0, kept), rows(kept, inside), columns(kept, inside)))
+}
+
+/// A basis of two invariant subspaces, of which the first has `kept` vectors, brought nearer to them by a step of Newton's method:
+///
+/// ```text
+/// T^-1 A T = [A_k E; F A_s]     A_k X - X A_s = -E     A_s Y - Y A_k = -F     T [1 X; Y 1]
+/// ```
+///
+/// As it is where the equations are too large to be solved as linear systems.
+fn apart(a: &Mat<f64>, basis: &Mat<f64>, kept: usize) -> Mat<f64> {
+    let n = a.nrows();
+    let inside = n - kept;
+    if kept * inside > MOST_UNKNOWNS {
+        return basis.clone();
+    }
+    let inner = product(invert(basis.as_ref()).as_ref(), product(a.as_ref(), basis.as_ref()).as_ref());
+    let block = |i: usize, j: usize, rows: usize, columns: usize| inner.submatrix(i, j, rows, columns);
+    let (a_k, a_s) = (block(0, 0, kept, kept), block(kept, kept, inside, inside));
+    let mut step = Mat::<f64>::identity(n, n);
+    step.submatrix_mut(0, kept, kept, inside).copy_from(sylvester(a_k, a_s, block(0, kept, kept, inside)));
+    step.submatrix_mut(kept, 0, inside, kept).copy_from(sylvester(a_s, a_k, block(kept, 0, inside, kept)));
+    let moved = product(basis.as_ref(), step.as_ref());
+    if moved.is_all_finite() { moved } else { basis.clone() }
+}
+
+/// X with `P X - X Q = -E`.
+fn sylvester(p: MatRef<'_, f64>, q: MatRef<'_, f64>, e: MatRef<'_, f64>) -> Mat<f64> {
+    let (rows, columns) = (p.nrows(), q.nrows());
+    let place = |i: usize, j: usize| i + rows * j;
+    let mut equations = Mat::<f64>::zeros(rows * columns, rows * columns);
+    for (i, j) in (0..columns).flat_map(|j| (0..rows).map(move |i| (i, j))) {
+        (0..rows).for_each(|k| equations[(place(i, j), place(k, j))] += p[(i, k)]);
+        (0..columns).for_each(|k| equations[(place(i, j), place(i, k))] -= q[(k, j)]);
+    }
+    let right = Mat::from_fn(rows * columns, 1, |at, _| -e[(at % rows, at / rows)]);
+    let found = equations.partial_piv_lu().solve(&right);
+    Mat::from_fn(rows, columns, |i, j| found[(place(i, j), 0)])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linalg::invert;
     use crate::norms::hinf_sweep;
 
     /// A double integrator, an unstable pole and three stable ones, mixed by a change of coordinates.

@@ -235,12 +235,16 @@ pub struct LinearSystem {
     written: Option<Mat<f64>>,
     /// The bilinear map that it is the image by of a system in continuous time, where it is one.
     map: Option<Bilinear>,
+    /// The direct term of that, where it has one.
+    direct: Option<Mat<f64>>,
     /// The matrices of that as they are stored, where they are known.
     image_of: Option<Arc<Original>>,
     /// The matrices as they are stored, in other states.
     stored: Option<Arc<AsStored>>,
     /// Eigenvalues of the diagonal blocks of a dense A; none for the other forms, which tell them.
     blocks: Vec<Arc<Eigen>>,
+    /// Whether Gramians take modes for no slower than [`MIN_RATE`](crate::MIN_RATE), as those of adapters (R2).
+    clamped: bool,
 }
 
 /// A matrix as it lies in memory.
@@ -319,7 +323,19 @@ impl LinearSystem {
             StateMatrix::Dense(a) => vec![Arc::new(Eigen::dense(a.as_ref())?)],
             _ => Vec::new(),
         };
-        Ok(Self { a, b, c, d, written: None, map: None, image_of: None, stored: None, blocks })
+        Ok(Self {
+            a,
+            b,
+            c,
+            d,
+            written: None,
+            map: None,
+            direct: None,
+            image_of: None,
+            stored: None,
+            blocks,
+            clamped: true,
+        })
     }
 
     /// Whether matrices are those of a system.
@@ -412,6 +428,17 @@ impl LinearSystem {
         }
     }
 
+    /// The same system, whose Gramians take every mode for as slow as it is.
+    #[must_use]
+    pub fn unclamped(self) -> Self {
+        Self { clamped: false, ..self }
+    }
+
+    /// Whether Gramians take slow modes for faster than they are.
+    pub fn is_clamped(&self) -> bool {
+        self.clamped
+    }
+
     /// The system without its direct term.
     pub(super) fn without_direct_term(&self) -> Self {
         Self { d: None, ..self.clone() }
@@ -452,6 +479,8 @@ impl LinearSystem {
             b: Laid::Columns(b),
             c: Laid::Columns(c),
             d,
+            direct: None,
+            clamped: self.clamped && other.clamped,
         })
     }
 
@@ -505,9 +534,11 @@ impl LinearSystem {
             d: self.d().map(|d| times_power_of_two(d, exponent)),
             written: self.written.clone(),
             map: self.map,
+            direct: self.direct.clone(),
             image_of: None,
             stored: None,
             blocks: self.blocks.clone(),
+            clamped: self.clamped,
         }
     }
 

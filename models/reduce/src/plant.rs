@@ -121,7 +121,7 @@ impl Plant {
             stable = LinearSystem::new(a, b, c, Some(d + at_infinity))?;
         }
         if let Some(map) = map {
-            stable = stable.with_map(map);
+            stable = stable.with_map(map, stored.d.clone());
         }
         // What is still the system of the file is so to the last digit.
         let entries = match (&stored.written, &stored.a) {
@@ -137,6 +137,7 @@ impl Plant {
             }
             _ => stable,
         };
+        let system = system.unclamped();
         let turned = if kept.a.states() == 0 { stored.turned.clone() } else { Vec::new() };
         Ok(Self { system, kept, time: *time, map, turned, direct: stored.d.clone() })
     }
@@ -255,7 +256,14 @@ impl Plant {
     /// Ends out of range.
     pub fn band(&self, (low, high): (f64, f64)) -> hankel_lti::Result<Band> {
         match self.map {
-            None => Band::new(low, high),
+            None => Band::new(low, high).map_err(|error| match self.time {
+                Time::Discrete { step: Some(step) } if step != 1.0 => LtiError::Unsupported(format!(
+                    "{error}; a band is in radians per step, and with dt = {step} the angular frequencies {low} to {high} are {} to {}",
+                    low * step,
+                    high * step
+                )),
+                _ => error,
+            }),
             Some(_) if low.is_nan() || low < 0.0 => {
                 Err(LtiError::OutOfRange { name: "band (low end)", value: low, range: "not negative" })
             }

@@ -45,6 +45,9 @@ impl Verification {
         if certificate.and_then(|c| c.task.as_ref()).is_some_and(|task| !task.follows_from(&measured)) {
             problems.push("the change of the loss is not the sum of sensitivities times errors".into());
         }
+        if certificate.is_some_and(|certificate| certificate.excess().is_some()) {
+            problems.push("the error may be larger than the bound that the orders are claimed to be chosen by".into());
+        }
         let passed = problems.is_empty() && layers.iter().all(|l| l.problems.is_empty());
         Self { passed, problems, total, layers }
     }

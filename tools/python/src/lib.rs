@@ -13,7 +13,7 @@ use hankel_reduce::{
     Certificate, Gramians, LayerAnalysis, LayerCertificate, OrderChoice, Plant, ReduceError, ReduceOptions,
     choose_orders, verify_layer, weigh_with,
 };
-use matrices::{Given, Square, plant_of, stored, to_array, without_slow_poles};
+use matrices::{Given, Square, plant_of, stored, to_array};
 use numpy::{PyArray1, PyArray2};
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
@@ -165,7 +165,7 @@ fn reduce<'py>(
 fn singular_values<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let system = stored(&system);
     let compute =
-        || analyse(&without_slow_poles(&system)?).map(|layer| layer.spectrum.values().to_vec()).map_err(refuse);
+        || analyse(&plant_of(&system)?).map(|layer| layer.spectrum.values().to_vec()).map_err(refuse);
     let values = in_parallel(py, compute)?;
     Ok(PyArray1::from_vec(py, values))
 }
@@ -175,7 +175,7 @@ fn singular_values<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<Bound<'
 fn gramians<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<(Square<'py>, Square<'py>)> {
     let system = stored(&system);
     let compute = || -> PyResult<_> {
-        let plant = without_slow_poles(&system)?;
+        let plant = plant_of(&system)?;
         let (wc, wo) = gramians_of(&plant.system).map_err(refuse_system)?;
         Ok(match plant.system.stored() {
             Some(own) => (own.controllability(&wc), own.observability(&wo)),

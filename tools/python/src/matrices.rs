@@ -3,7 +3,7 @@
 use crate::{refuse, refuse_system};
 use faer::{Mat, MatRef};
 use hankel_files::system_file::{StoredSystem, Time};
-use hankel_lti::{LinearSystem, LtiError, MIN_RATE, StateMatrix};
+use hankel_lti::{LinearSystem, LtiError, StateMatrix};
 use hankel_reduce::Plant;
 use numpy::ndarray::Array2;
 use numpy::{PyArray2, PyReadonlyArray2};
@@ -50,19 +50,6 @@ pub fn plant_of(stored: &StoredSystem) -> PyResult<Plant> {
         n => Err(refuse_system(LtiError::Unsupported(format!(
             "the system is not stable: {n} of its poles are not inside the stability boundary; the program bt keeps such poles and \
              reduces the rest"
-        )))),
-    }
-}
-
-/// The same, to compute what poles next to the stability boundary have no digits of, or that Gramians take for faster ones.
-pub fn without_slow_poles(stored: &StoredSystem) -> PyResult<Plant> {
-    let plant = plant_of(stored)?;
-    let slow = plant.system.a().modes().map_or(0, |modes| modes.iter().filter(|m| m.pole().rate < MIN_RATE).count());
-    match slow {
-        0 => Ok(plant),
-        n => Err(refuse_system(LtiError::Unsupported(format!(
-            "{n} of its poles or pairs decay by less than {MIN_RATE:.0e} a step, or are so near the axis; Gramians are computed for poles that are \
-             at least so fast: the program bt says what that costs"
         )))),
     }
 }

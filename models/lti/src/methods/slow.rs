@@ -24,7 +24,7 @@ pub fn has_slow_modes(system: &LinearSystem) -> bool {
     system.a().modes().is_some_and(|modes| modes.iter().any(is_slow))
 }
 
-/// Of two reductions of one system that with the smaller error, or the only one there is.
+/// Of two reductions of one system the first, where its bound holds, or that with the smaller error, or the only one there is.
 ///
 /// # Errors
 /// Those of the second where there is none.
@@ -34,7 +34,10 @@ pub fn nearer(system: &LinearSystem, one: Result<Reduced>, other: Result<Reduced
             let error = |reduced: &Reduced| {
                 hinf_sweep(&FrequencyResponse::new(&system.difference(&reduced.system)?)?).map(|norm| norm.value)
             };
-            Ok(if error(&other)? < error(&one)? { other } else { one })
+            let of_one = error(&one)?;
+            // A guarantee is worth more than a smaller error without one.
+            let is_guaranteed = one.bound.is_some_and(|bound| of_one <= bound);
+            Ok(if !is_guaranteed && error(&other)? < of_one { other } else { one })
         }
         (Ok(one), Err(_)) => Ok(one),
         (Err(LtiError::Unstable { .. } | LtiError::Unsupported(_)), other) => other,

@@ -1,7 +1,7 @@
 //! The H2 norm: root of the summed squares of the impulse response.
 
 use crate::Result;
-use crate::continuous::Bilinear;
+use crate::continuous::{Bilinear, DirectTerm};
 use crate::gramians::{GramianFactors, h2_norm_of};
 use crate::linalg::{compress_scaled_columns, exponent, gain_exponents, ldexp, product, times_power_of_two};
 use crate::system::LinearSystem;
@@ -38,19 +38,19 @@ pub fn h2_norm_by(system: &LinearSystem, factors: &GramianFactors) -> Result<f64
 }
 
 /// The H2 norm by `norm` of a system in discrete time, or of the one in continuous time that it is the image of: infinite where that has a
-/// direct term. `gain` is that of [`Bilinear::strictly_proper`].
+/// direct term.
 ///
 /// # Errors
 /// Those of `norm` and of the map.
 pub fn h2_norm_in(
     map: Option<Bilinear>,
     system: &LinearSystem,
-    gain: f64,
+    direct: DirectTerm,
     norm: impl FnOnce(&LinearSystem) -> Result<f64>,
 ) -> Result<f64> {
     match map {
         None => norm(system),
-        Some(map) => map.strictly_proper(system, gain)?.map_or(Ok(f64::INFINITY), |proper| norm(&proper)),
+        Some(map) => map.strictly_proper(system, direct)?.map_or(Ok(f64::INFINITY), |proper| norm(&proper)),
     }
 }
 
@@ -79,7 +79,9 @@ mod tests {
         let one = Mat::from_fn(1, 1, |_, _| 1.0);
         for a in [0.01, 1.0, 250.0_f64] {
             let (map, image) = continuous(&StateMatrix::Diagonal(vec![-a]), &one, &one, 0.0);
-            let norm = |image: &LinearSystem| h2_norm_in(Some(map), image, 1.0 / a, h2_norm).unwrap();
+            let norm = |image: &LinearSystem| {
+                h2_norm_in(Some(map), image, DirectTerm::Computed { gain: 1.0 / a }, h2_norm).unwrap()
+            };
             assert!((norm(&image) * (2.0 * a).sqrt() - 1.0).abs() < 1e-13);
             // An error that is small beside the system has its digits, too.
             let (_, near) = continuous(&StateMatrix::Diagonal(vec![-a * (1.0 + 1e-6)]), &one, &one, 0.0);
@@ -94,7 +96,8 @@ mod tests {
         let (b, c) = (Mat::from_fn(2, 1, |i, _| i as f64), Mat::from_fn(1, 2, |_, j| 1.0 - j as f64));
         let (map, image) = continuous(&a, &b, &c, 0.0);
         let factors = GramianFactors::analytic(&image).unwrap();
-        let found = h2_norm_in(Some(map), &image, 0.25, |system| h2_norm_by(system, &factors)).unwrap();
+        let found =
+            h2_norm_in(Some(map), &image, DirectTerm::Known(false), |system| h2_norm_by(system, &factors)).unwrap();
         assert!((found * 40.0_f64.sqrt() - 1.0).abs() < 1e-13, "{found}");
     }
 
@@ -132,7 +135,7 @@ mod tests {
                 (Mat::from_fn(n, 1, |i, _| b[(i, 0)] * units[i]), Mat::from_fn(1, n, |_, j| c[(0, j)] / units[j]));
             let (a, b, c, d) = map.discrete(&a, b.as_ref(), c.as_ref(), None).unwrap();
             let image = LinearSystem::new(a, b, c, Some(d)).unwrap();
-            let found = h2_norm_in(Some(map), &image, 1.0, h2_norm).unwrap();
+            let found = h2_norm_in(Some(map), &image, DirectTerm::Known(false), h2_norm).unwrap();
             assert!((found / expected - 1.0).abs() < 1e-6, "{unit}: {found} {expected}");
         }
     }

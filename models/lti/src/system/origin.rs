@@ -2,7 +2,7 @@
 
 use super::{LinearSystem, StateMatrix, check_shape};
 use crate::Result;
-use crate::continuous::{Bilinear, Original};
+use crate::continuous::{Bilinear, DirectTerm, Original};
 use crate::coordinates::AsStored;
 use faer::{Mat, MatRef};
 use std::sync::Arc;
@@ -23,10 +23,29 @@ impl LinearSystem {
         self.written.as_ref().map(Mat::as_ref)
     }
 
-    /// The same system, which is the image by this map of one in continuous time.
+    /// The same system, which is the image by this map of one in continuous time with this direct term, [p, m].
     #[must_use]
-    pub fn with_map(self, map: Bilinear) -> Self {
-        Self { map: Some(map), ..self }
+    pub fn with_map(self, map: Bilinear, direct: Option<Mat<f64>>) -> Self {
+        Self { map: Some(map), direct, ..self }
+    }
+
+    /// Whether the difference to another system has a direct term in continuous time, of both as they are known; that of a system without
+    /// a map, or made by a method, has to be computed. `gain` is the largest of both.
+    pub fn direct_term_beside(&self, other: Option<&Self>, gain: f64) -> DirectTerm {
+        let systems = [Some(self), other];
+        let shape = (self.outputs(), self.inputs());
+        let is_known = |system: &&Self| {
+            let fits = system.direct.as_ref().is_none_or(|direct| (direct.nrows(), direct.ncols()) == shape);
+            system.map.is_some() && fits
+        };
+        if !systems.iter().flatten().all(is_known) {
+            return DirectTerm::Computed { gain };
+        }
+        let entry = |system: Option<&Self>, i: usize, j: usize| {
+            system.and_then(|system| system.direct.as_ref()).map_or(0.0, |direct| direct[(i, j)])
+        };
+        let mut entries = (0..shape.0).flat_map(|i| (0..shape.1).map(move |j| (i, j)));
+        DirectTerm::Known(entries.any(|(i, j)| entry(systems[0], i, j) != entry(systems[1], i, j)))
     }
 
     /// The map that it is the image by of a system in continuous time: what has no direct term there has one here.

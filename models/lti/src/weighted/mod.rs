@@ -183,7 +183,9 @@ impl Weighted {
         let unweighted = norm(&input)? * norm(&output)?;
         let b = input.map_or_else(|| system.b().to_owned(), |side| side.gain);
         let c = output.map_or_else(|| system.c().to_owned(), |side| side.gain.transpose().to_owned());
-        let factors = GramianFactors::analytic(&LinearSystem::new(system.a().clone(), b, c, None)?)?;
+        let weighted = LinearSystem::new(system.a().clone(), b, c, None)?;
+        let weighted = if system.is_clamped() { weighted } else { weighted.unclamped() };
+        let factors = GramianFactors::analytic(&weighted)?;
         Ok(Self { spectrum: HankelSpectrum::new(&factors)?.with_bound_factor(unweighted), factors })
     }
 

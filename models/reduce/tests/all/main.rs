@@ -6,3 +6,4 @@ mod far_from_normal;
 mod golden_plants;
 mod hrm_file;
 mod proof;
+mod textbook_plants;
