@@ -96,12 +96,30 @@ pub fn gunzip(path: &Path, packed: &[u8]) -> Result<Vec<u8>> {
     unpack(path, MultiGzDecoder::new(packed), packed.len() as u64)
 }
 
+/// How files begin that are packed otherwise than by gzip.
+const PACKED: [(&[u8], &str); 5] = [
+    (b"PK\x03\x04", "a zip archive"),
+    (b"BZh", "packed by bzip2"),
+    (b"\xfd7zXZ\0", "packed by xz"),
+    (b"\x28\xb5\x2f\xfd", "packed by zstd"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
+];
+
 /// `stored`, unpacked if it is a gzip file, which its content tells; `path` is for messages.
 ///
 /// # Errors
-/// As [`gunzip`].
+/// As [`gunzip`], and when it is packed otherwise.
 pub fn unzipped(path: &Path, stored: Vec<u8>) -> Result<Vec<u8>> {
-    if stored.starts_with(&[0x1f, 0x8b]) { gunzip(path, &stored) } else { Ok(stored) }
+    if stored.starts_with(&[0x1f, 0x8b]) {
+        return gunzip(path, &stored);
+    }
+    match PACKED.iter().find(|(beginning, _)| stored.starts_with(beginning)) {
+        Some((_, how)) => {
+            let problem = format!("it is {how}: unpack it, or pack it by gzip, which alone is read");
+            Err(Error::io("read", path)(io::Error::new(io::ErrorKind::InvalidData, problem)))
+        }
+        None => Ok(stored),
+    }
 }
 
 /// What `reader` unpacks from `stored` bytes of a file; `path` is for messages.
@@ -154,6 +172,8 @@ mod tests {
         assert_eq!(unzipped(Path::new("a"), text.clone()).unwrap(), b"a text");
         assert_eq!(unzipped(Path::new("a"), b"a text".to_vec()).unwrap(), b"a text");
         assert!(gunzip(Path::new("a.gz"), &text[..text.len() - 4]).is_err());
+        let archive = unzipped(Path::new("a.zip"), b"PK\x03\x04 and more".to_vec()).unwrap_err().to_string();
+        assert!(archive.contains("a.zip") && archive.contains("it is a zip archive: unpack it"), "{archive}");
     }
 
     #[test]
