@@ -100,11 +100,15 @@ impl Texts for TokenTexts {
 /// Ids before a text that it is decoded with.
 const BEFORE: usize = 16;
 
+/// Ids behind which those before the last [`BEFORE`] are let go.
+const WINDOW: usize = 4 * BEFORE;
+
 /// Text of a growing sequence of ids, handed out piece by piece: never half a character.
 pub struct TextStream<'a> {
     texts: &'a dyn Texts,
+    /// The last ones.
     ids: Vec<u32>,
-    /// Bytes of the text handed out so far.
+    /// Bytes of their text handed out so far.
     printed: usize,
     /// Whether the last token is a single byte: what its run of bytes spells depends on all of them.
     in_bytes: bool,
@@ -162,7 +166,12 @@ impl<'a> TextStream<'a> {
         if text.ends_with(char::REPLACEMENT_CHARACTER) {
             return Ok(String::new());
         }
-        Ok(self.rest(&text))
+        let new = self.rest(&text);
+        if self.ids.len() >= WINDOW {
+            self.ids.drain(..self.ids.len() - BEFORE);
+            self.printed = self.texts.text(&self.ids)?.len();
+        }
+        Ok(new)
     }
 
     /// What is left at the end: a character that was never completed.
@@ -190,6 +199,8 @@ fn byte(token: &str) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
     use std::path::Path;
 
     const THE: u32 = 272;
@@ -236,6 +247,25 @@ mod tests {
         assert_eq!(written(&mistral, &crabs, &[]), "");
         // A byte that spells nothing takes nothing of the prompt with it.
         assert_eq!(written(&mistral, &prompt("\n"), &[of(0xe2), THE]), "\u{fffd} the");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(30))]
+        /// Bytes, of which many spell nothing, and other tokens, more than are held.
+        #[test]
+        fn pieces_are_those_of_the_whole_text(ids in vec(prop_oneof![3_u32..259, 259_u32..32_000], 0..6 * WINDOW)) {
+            let mistral = mistral();
+            prop_assert_eq!(written(&mistral, &[], &ids), mistral.decode(&ids).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_long_text_takes_no_more_at_each_token() {
+        let mistral = mistral();
+        let ids = mistral.encode(&"The crab \u{1f980} walks.\n".repeat(40)).unwrap();
+        let mut stream = mistral.stream();
+        let longest = ids.iter().map(|&id| stream.push(id).map(|_| stream.ids.len()).unwrap()).max();
+        assert!(longest < Some(WINDOW + 8) && ids.len() > 3 * WINDOW, "{longest:?} of {}", ids.len());
     }
 
     #[test]
