@@ -26,6 +26,8 @@ pub(super) const BEAT: Duration = Duration::from_secs(20);
 pub(super) const STALE: Duration = Duration::from_secs(300);
 
 const PREFIX: &str = ".claim-";
+/// Of files that tell the time, which a process that is killed may leave.
+const NOW: &str = ".now-";
 
 /// Contents of a claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,6 +122,9 @@ fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Durati
     for (_, older) in claims(directory)?.into_iter().filter(|(other, _)| *other < number) {
         let _ = fs::remove_file(older);
     }
+    for left in left_times(directory, stale)? {
+        let _ = fs::remove_file(left);
+    }
     let (stop, stopped) = channel();
     let beats = path.clone();
     let alive = move || {
@@ -187,6 +192,19 @@ fn claims(directory: &Path) -> Result<Vec<(u64, PathBuf)>> {
     Ok(entries.into_iter().filter_map(|entry| claim(entry.path())).collect())
 }
 
+/// Files that told the time to processes that were killed then.
+fn left_times(directory: &Path, stale: Duration) -> Result<Vec<PathBuf>> {
+    let mut left = Vec::new();
+    for entry in fs::read_dir(directory)?.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(NOW))
+    {
+        let path = entry.path();
+        if age(directory, &path)?.is_some_and(|age| age > stale) {
+            left.push(path);
+        }
+    }
+    Ok(left)
+}
+
 fn newest(directory: &Path) -> Result<Option<(u64, PathBuf)>> {
     Ok(claims(directory)?.into_iter().max())
 }
@@ -201,7 +219,7 @@ fn owner(path: &Path) -> Option<Owner> {
 fn age(directory: &Path, path: &Path) -> Result<Option<Duration>> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let now = directory.join(format!(".now-{}-{}-{number}", host(), std::process::id()));
+    let now = directory.join(format!("{NOW}{}-{}-{number}", host(), std::process::id()));
     let time = |path: &Path| fs::metadata(path).and_then(|facts| facts.modified());
     write_file(&now, b"now", Existing::Replace)?;
     let here = time(&now).with_context(|| format!("cannot read {}", now.display()));
@@ -235,10 +253,14 @@ mod tests {
         let refused = claim_within(&cell, false, QUICK).unwrap().unwrap_err();
         assert!(refused.contains(&format!("process {} on ", std::process::id())), "{refused}");
         assert!(is_claimed(&cell).unwrap());
+        fs::write(cell.join(".now-node7-1-0"), "now").unwrap();
         drop(held);
         assert!(!is_claimed(&cell).unwrap());
-        assert_eq!(names(&cell), Vec::<String>::new());
-        assert!(claim_within(&cell, false, QUICK).unwrap().is_ok());
+        assert_eq!(names(&cell), [".now-node7-1-0"], "one that may be in use");
+        thread::sleep(2 * QUICK.1);
+        let held = claim_within(&cell, false, QUICK).unwrap().unwrap();
+        assert_eq!(names(&cell), [".claim-0001"]);
+        drop(held);
     }
 
     #[test]
