@@ -404,7 +404,8 @@ fn items<'a>(axis: &str, node: &'a Node) -> Result<&'a [Node], ConfigError> {
         _ => {
             let quotes =
                 if let Value::Table(_) = node.value { " (a dotted key is written in quotes here)" } else { "" };
-            let found = node.describe();
+            let is_empty = matches!(&node.value, Value::Array(items) if items.is_empty());
+            let found = if is_empty { "an empty array".into() } else { node.describe() };
             let problem = format!("the axis `{axis}` must be an array of at least one value, found {found}{quotes}");
             Err(ConfigError::new(Some(node.origin.clone()), problem))
         }

@@ -147,7 +147,13 @@ pub(crate) fn parse(text: &str, file: &str) -> Result<Node, ConfigError> {
     let place = |offset: usize| Origin::Line(file.clone(), starts.partition_point(|&start| start <= offset));
     let document = DeTable::parse(text).map_err(|error| {
         let origin = error.span().map_or_else(|| place(0), |span| place(span.start));
-        ConfigError::new(Some(origin), format!("not valid TOML: {}", error.message().trim()))
+        let place = error.span().and_then(|span| text.get(span)).unwrap_or_default();
+        let twice = match error.message().trim() {
+            "duplicate key" if place == "adapter" => " `adapter`: adapters are written [[adapter]]".to_owned(),
+            "duplicate key" => format!(" `{place}`"),
+            _ => String::new(),
+        };
+        ConfigError::new(Some(origin), format!("not valid TOML: {}{twice}", error.message().trim()))
     })?;
     table(document.get_ref(), &place).map(|value| Node { value, origin: place(0) })
 }
@@ -328,7 +334,9 @@ mod tests {
         let error = parse("a = 1\nb = = 2\n", "c.toml").unwrap_err().to_string();
         assert!(error.starts_with("c.toml:2: not valid TOML"), "{error}");
         let error = parse("a = 1\na = 2\n", "c.toml").unwrap_err().to_string();
-        assert!(error.starts_with("c.toml:2: not valid TOML: duplicate key"), "{error}");
+        assert_eq!(error, "c.toml:2: not valid TOML: duplicate key `a`");
+        let error = parse("[adapter]\na = 1\n[adapter]\na = 2\n", "c.toml").unwrap_err().to_string();
+        assert!(error.ends_with("duplicate key `adapter`: adapters are written [[adapter]]"), "{error}");
         let error = parse("[a]\nb = [1, 18446744073709551615]\n", "c.toml").unwrap_err().to_string();
         assert_eq!(error, "c.toml:2: `b` is 18446744073709551615, which is too large for an integer");
         let error = parse("b = 2026-01-01\n", "c.toml").unwrap_err().to_string();

@@ -153,7 +153,7 @@ pub fn texts(value: &Value, key: &str) -> Result<Vec<String>, String> {
 }
 
 /// The fields that are there, to be told where one is missing.
-fn others(value: &Value) -> String {
+pub(super) fn others(value: &Value) -> String {
     among(value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()))
 }
 

@@ -54,7 +54,7 @@ fn array(
     }) {
         Ok(items) => items,
         // Lists below each other, none of which is a record: each line is told.
-        Err(error) if error.line() > 1 && error.to_string().contains("trailing") => {
+        Err(error) if error.line() > 1 && error.to_string().contains("trailing characters") => {
             return each_line(content, path, problems, take);
         }
         Err(error) => return problems.note(format!("{}: the array is not valid JSON ({error})", path.display())),

@@ -6,7 +6,7 @@
 //! - a `prompt` and a `completion`, or whatever fields the templates name.
 
 use super::super::document::{Document, Question};
-use super::super::lines::{id, list, text, texts};
+use super::super::lines::{id, list, others, text, texts};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,6 +61,10 @@ fn fields(record: &Value) -> Result<Question, String> {
     let entries = record.as_object().into_iter().flatten();
     let mut fields: BTreeMap<String, String> =
         entries.filter_map(|(key, entry)| Some((key.clone(), value(entry)?))).collect();
+    let is_list = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_object));
+    if fields.is_empty() && record.as_object().is_some_and(|record| record.values().any(is_list)) {
+        return Err(format!("has no conversation, which is read from `messages` or `conversations`{}", others(record)));
+    }
     let messages = instruction(&mut fields);
     Ok(Question { fields, references: references(record)?, messages, ..Question::default() })
 }
@@ -115,13 +119,21 @@ fn conversation(record: &Value, key: &str) -> Result<Question, String> {
         messages.push(self::message(message).map_err(|problem| format!("message {}: {problem}", index + 1))?);
     }
     // ShareGPT may have it beside the conversation.
-    if let Some(system) = record.get("system").and_then(Value::as_str).filter(|system| !system.trim().is_empty())
-        && messages.first().is_some_and(|first| first["role"] != "system")
-    {
-        messages.insert(0, json!({"role": "system", "content": system}));
+    if let Some(system) = record.get("system").and_then(Value::as_str).filter(|system| !system.trim().is_empty()) {
+        match messages.first().filter(|first| first["role"] == "system") {
+            None => messages.insert(0, json!({"role": "system", "content": system})),
+            Some(first) if first["content"] == system => {}
+            Some(_) => return Err(format!("has a `system` and another system message in `{key}`: keep one of them")),
+        }
     }
-    if !messages.last().is_some_and(says) {
-        return Err(format!("`{key}` must end with what the assistant says"));
+    let last = messages.last();
+    if !last.is_some_and(says) {
+        let found = match last.map(|last| last["role"].as_str().unwrap_or_default()) {
+            None => "it is empty".to_owned(),
+            Some("assistant") => "its last message is blank".to_owned(),
+            Some(other) => format!("its last message is from {other:?}"),
+        };
+        return Err(format!("`{key}` must end with what the assistant says; {found}"));
     }
     if messages.last().is_some_and(has_no_weight) {
         return Err(format!("`{key}` ends with an answer whose `weight` is 0: end it with one that is learnt"));
@@ -188,6 +200,11 @@ fn role(message: &Value) -> Result<&str, String> {
     Ok(match text(message, "from")? {
         "human" | "user" => "user",
         "gpt" | "chatgpt" | "bing" | "bard" | "model" | "assistant" => "assistant",
+        call @ ("function_call" | "observation") => {
+            return Err(format!(
+                "`from` is {call:?}: calls of tools are read from `messages` with `tool_calls`, and their results from the role `tool`"
+            ));
+        }
         other => other,
     })
 }
@@ -246,11 +263,27 @@ mod tests {
             assert_eq!((&called.messages[1], called.references.len()), (&call, 0));
         }
         for (record, problem) in [
-            (json!({"messages": [messages[1]]}), "`messages` must end with what the assistant says"),
-            (json!({"conversations": []}), "`conversations` must end with what the assistant says"),
+            (
+                json!({"messages": [messages[1]]}),
+                "`messages` must end with what the assistant says; its last message is from \"user\"",
+            ),
+            (json!({"conversations": []}), "`conversations` must end with what the assistant says; it is empty"),
+            (
+                json!({"system": "Be long.", "messages": messages}),
+                "has a `system` and another system message in `messages`: keep one of them",
+            ),
+            (
+                json!({"conversations": [turns[0], {"from": "function_call", "value": "{}"}, turns[1]]}),
+                "message 2: `from` is \"function_call\": calls of tools are read from `messages` with `tool_calls`, and their results \
+                 from the role `tool`",
+            ),
+            (
+                json!({"conversation": turns}),
+                "has no conversation, which is read from `messages` or `conversations`; there are `conversation`",
+            ),
             (
                 json!({"messages": [messages[1], {"role": "assistant", "content": null, "tool_calls": []}]}),
-                "`messages` must end with what the assistant says",
+                "`messages` must end with what the assistant says; its last message is blank",
             ),
             (json!({"messages": "Hi"}), "`messages` is a text, expected a list"),
             (json!({"messages": [3]}), "message 1: is not an object"),
