@@ -158,10 +158,12 @@ impl TrainConfig {
         Some(("warmup_steps", format!("is {warmup}, more than the {steps} steps of the whole training")))
     }
 
-    /// Warm-up steps: as given, or 10 % of the steps and at most 500, as released.
+    /// Warm-up steps: as given, a ratio rounded up, as transformers does, but for the last step, or 10 % of the steps and at most 500, as
+    /// released.
     pub fn warmup(&self, steps: u64) -> u64 {
-        let share = |ratio: f64| (ratio * steps as f64).round() as u64;
-        self.warmup_steps.unwrap_or_else(|| self.warmup_ratio.map_or_else(|| share(0.1).min(500), share))
+        let of_ratio = |ratio: f64| ((ratio * steps as f64).ceil() as u64).min(steps.saturating_sub(1));
+        let usual = || ((0.1 * steps as f64).round() as u64).min(500);
+        self.warmup_steps.unwrap_or_else(|| self.warmup_ratio.map_or_else(usual, of_ratio))
     }
 
     /// Writes out every default. What depends on the number of training sequences stays open while that is not known.
@@ -256,8 +258,9 @@ mod tests {
         assert_eq!(config.warmup(7813), 500);
         assert_eq!(config.warmup(1000), 100);
         config.warmup_ratio = Some(0.03);
+        assert_eq!([1, 10, 100, 150].map(|steps| config.warmup(steps)), [0, 1, 3, 5]);
         config.accumulation = 2;
         config.resolve(Some(10_000));
-        assert_eq!((config.steps, config.epochs, config.warmup_steps), (Some(3906), None, Some(117)));
+        assert_eq!((config.steps, config.epochs, config.warmup_steps), (Some(3906), None, Some(118)));
     }
 }
