@@ -28,6 +28,18 @@ pub fn names(run: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
+/// Refuses a run, where the directory of one adapter is asked for.
+///
+/// # Errors
+/// Names the adapters of the run.
+pub fn ensure_no_run(directory: &Path) -> Result<()> {
+    if directory.join("config.toml").is_file() {
+        let (shown, inside) = (directory.display(), directory.join("adapters"));
+        bail!("{shown} is a run: give one of the adapters in {}: {}", inside.display(), names(directory)?.join(", "));
+    }
+    Ok(())
+}
+
 /// Tells which adapters of a run are not there.
 ///
 /// # Errors

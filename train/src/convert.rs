@@ -1,5 +1,6 @@
 //! `train convert`: models and adapters as GGUF files.
 
+use crate::adapters::ensure_no_run;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use hankel_io::terminal;
@@ -58,6 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
     let is_named = output.extension().is_some_and(|end| end.eq_ignore_ascii_case(EXTENSION));
     ensure!(is_named, "-o {}: the name of a GGUF file ends in .gguf", output.display());
     ensure!(!output.exists(), "-o {}: this file exists already: remove it, or name another", output.display());
+    ensure_no_run(&args.model)?;
     let report = if args.model.join(ADAPTER_FILE).is_file() { convert_adapter(args)? } else { convert_model(args)? };
     print(args, &report)
 }

@@ -1,6 +1,7 @@
 //! `train fit`.
 
 use super::device::fall_back_to_f32;
+use super::edited;
 use super::more_steps::{self, is_of_epochs, is_of_steps};
 use crate::adapters;
 use anyhow::{Context, Result, bail, ensure};
@@ -144,6 +145,9 @@ impl Args {
         let hold = || lock::try_hold(&path)?.ok_or_else(|| RunError::Busy(path.clone()));
         let lock = if writes { Some(hold()?) } else { None };
         let before = load_run(directory.path())?;
+        if let Some(text) = edited::with_steps_of_checkpoint(&directory, &OF_DEVICE)? {
+            more_steps::check(&directory, &config_of_run(&text, directory.path(), &[])?, &before)?;
+        }
         let mut own = load_run_with(directory.path(), &of_device)?;
         if let Some(mut asked) = asked {
             if self.config.is_some() {
@@ -246,9 +250,13 @@ fn load_run_with(directory: &Path, overrides: &[String]) -> Result<Config> {
         directory.display(),
         hint(directory)
     );
-    let text = hankel_io::input::read_to_string(&path)?;
-    let finder = Finder::new(directory);
-    Ok(Config::load_of_run(&text, &path.display().to_string(), &|path| finder.find(path), overrides)?)
+    config_of_run(&hankel_io::input::read_to_string(&path)?, directory, overrides)
+}
+
+/// The configuration of the run in `directory` from its text.
+fn config_of_run(text: &str, directory: &Path, overrides: &[String]) -> Result<Config> {
+    let (finder, file) = (Finder::new(directory), directory.join("config.toml"));
+    Ok(Config::load_of_run(text, &file.display().to_string(), &|path| finder.find(path), overrides)?)
 }
 
 /// What a run needs to begin, and where it is, if it was begun before.

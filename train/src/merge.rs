@@ -1,6 +1,7 @@
 //! `train merge`.
 
 use super::generate::{LENGTH, attach};
+use crate::adapters::ensure_no_run;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use hankel_core::{DType, Device};
@@ -42,6 +43,7 @@ enum Dtype {
 
 pub fn run(args: &Args) -> Result<()> {
     ensure!(args.adapter.is_dir(), "{} is not a directory", args.adapter.display());
+    ensure_no_run(&args.adapter)?;
     ensure!(
         is_gguf(&args.model) || args.model.is_dir(),
         "{} is neither a directory nor a GGUF file",

@@ -57,7 +57,7 @@ pub fn check(directory: &RunDirectory, before: &Config, now: &Config) -> Result<
     if newest.is_none() && directory.result().is_file() {
         bail!("{} is finished, and has no checkpoint to go on from: {anew}", path.display());
     }
-    let state = newest.map(|newest| checkpoint::load(&newest)).transpose()?.map(|(state, _)| state).unwrap_or_default();
+    let state = newest.map(|newest| checkpoint::state(&newest)).transpose()?.unwrap_or_default();
     if !state.rows.is_empty() {
         bail!("{} has finished `{}` with the steps it was begun with: {anew}", path.display(), state.rows[0].name);
     }

@@ -50,7 +50,7 @@ pub struct Args {
     #[arg(long)]
     max_tokens: Option<usize>,
     /// Divides the logits; 0 always takes the most probable token
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f64,
     /// Draw from the fewest tokens whose probabilities sum to this
     #[arg(long, default_value_t = 1.0)]
@@ -139,7 +139,8 @@ fn answer_all(
         tell!("{}: continued after prompt {}", args.output.display(), output.done);
     }
     let mut problems = records.problems.clone();
-    let (mut told, mut answered, mut cut) = (Instant::now(), 0, 0);
+    let (mut told, mut answered, mut cut, mut divided) = (Instant::now(), 0, 0, false);
+    let turn_start = prompts.turn_start();
     for (place, record) in &records.records {
         let prompt = match prompts.of_line(record, &place.to_string()) {
             Ok(prompt) => prompt,
@@ -148,6 +149,7 @@ fn answer_all(
                 continue;
             }
         };
+        divided |= turn_start.iter().any(|start| start.later_turns(&prompt.ids).next().is_some());
         if *place <= output.done {
             continue;
         }
@@ -178,6 +180,9 @@ fn answer_all(
         }
     }
     problems.warn();
+    if let Some(text) = args.turn_start.as_ref().filter(|_| !divided) {
+        tell!("warning: --turn-start {text:?} begins no second turn in any prompt: attention started afresh nowhere");
+    }
     if cut > 0 {
         let is_run = args.model.join("config.toml").is_file();
         let otherwise = if is_run { ", unless `task.truncation` says otherwise" } else { "" };

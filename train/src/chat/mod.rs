@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, default_value_t = 512)]
     max_tokens: usize,
     /// Divides the logits; 0 always takes the most probable token
-    #[arg(long, default_value_t = 0.8)]
+    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
     temperature: f64,
     /// Draw from the fewest tokens whose probabilities sum to this
     #[arg(long, default_value_t = 0.95)]

@@ -165,6 +165,19 @@ fn killed(place: &Place, asked: &[&str]) -> Vec<u8> {
     fs::read(place.path("out")).unwrap()
 }
 
+#[test]
+fn turns_that_begin_in_no_prompt_are_told() {
+    let place = place();
+    place.write("prompts.jsonl", "{\"prompt\": \"User: a\"}\n{\"prompt\": \"User: a\\nUser: b\"}\n");
+    let told = |text: &str, out: &str| {
+        let done =
+            place.run(&["predict", "model", "prompts.jsonl", "-o", out, "--max-tokens", "1", "--turn-start", text]);
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        done.stderr.contains(&format!("--turn-start {text:?} begins no second turn in any prompt"))
+    };
+    assert!(told("nobody", "one") && !told("User:", "two"));
+}
+
 /// A file is not continued with an option taken back, nor with another precision.
 #[test]
 fn an_unfinished_file_is_continued_as_it_was_begun() {

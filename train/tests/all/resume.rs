@@ -60,7 +60,7 @@ fn interrupted_and_killed_runs_end_with_the_same_bits() {
     // Ctrl-C in the pretraining stage, then a kill in the adapter's, then to the end.
     let first = stop_at(&place, &["fit", "config.toml", "--out", "run"], "run", "pretrain-step-000007", "-INT");
     assert_eq!(first.code, Some(130), "{}", first.stderr);
-    assert!(first.stderr.contains("continue with --resume"), "{}", first.stderr);
+    assert!(first.stderr.contains("continue with `train fit --out run --resume`"), "{}", first.stderr);
     let resume = ["fit", "--out", "run", "--resume"];
     let second = stop_at(&place, &resume, "run", "hrm-step-000010", "-KILL");
     assert_eq!(second.code, None, "killed");
@@ -386,6 +386,29 @@ fn a_model_whose_loss_is_not_finite_is_no_result() {
     assert_eq!(last.code, Some(1), "{}", last.stderr);
     let told = "`lora` stopped at step 2: the loss on the validation split is NaN; the last good checkpoint is";
     assert!(last.stderr.contains(told), "{}", last.stderr);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_edited_configuration_is_not_gone_on_with() {
+    let place = Place::new();
+    place.write("config.toml", configuration());
+    let begin = ["fit", "config.toml", "--out", "run"];
+    assert_eq!(stop_at(&place, &begin, "run", "hrm-step-000010", "-KILL").code, None, "killed");
+    let resume = ["fit", "--out", "run", "--resume"];
+    let begun = fs::read_to_string(place.path("run/config.toml")).unwrap();
+    let edited = |key: &str, value: toml::Value| {
+        let mut table: toml::Table = begun.parse().unwrap();
+        table["train"].as_table_mut().unwrap().insert(key.to_owned(), value).unwrap();
+        place.write("run/config.toml", table.to_string());
+        place.run(&resume)
+    };
+    edited("lr", 0.5.into())
+        .refused(&["run/config.toml was edited: it has [train] lr = 0.5, and the newest checkpoint"]);
+    edited("steps", 90.into()).refused(&["the schedule of the learning rate of `hrm` was laid out for 60 steps"]);
+    place.write("run/config.toml", format!("# Written otherwise\n{begun}"));
+    let last = place.run(&resume);
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
 }
 
 /// Evaluations before a truncation in training are of what the stage is not to end with.

@@ -153,7 +153,7 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
         match run_cell(cells, cell, config, &state, force) {
             Ok(()) => outcome.done += 1,
             Err(error) => {
-                if let Some(Stop::Interrupted { stage, step }) = error.downcast_ref() {
+                if let Some(Stop::Interrupted { stage, step, .. }) = error.downcast_ref() {
                     let at = format!("after step {step} of `{stage}` in {name}");
                     return Err(Interrupted(format!("{at}; the full state is saved: {GOES_ON}")).into());
                 }

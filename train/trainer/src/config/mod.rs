@@ -28,6 +28,7 @@ pub use adapter::AdapterConfig;
 pub use backbone::{BackboneConfig, DecoderConfig, KeptInputs, Quantize, TinyGptConfig};
 pub use method::{AdapterMethod, AdapterSettings};
 pub use probe::{ExactnessConfig, ProbeConfig};
+pub use relocate::without_places;
 pub use schema::schema;
 pub use sweep::{Cell, Experiment, PlanText};
 pub use training::{Keep, PretrainConfig, Schedule, TrainConfig};
@@ -148,7 +149,11 @@ fn overridden(text: &str, file: &str, overrides: &[String]) -> Result<Node, Conf
 fn problem_of_name(name: &str) -> Option<String> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_name = name.chars().all(plain) && name.chars().any(char::is_alphanumeric);
-    (!is_name).then(|| format!("must be made of letters, digits, `-`, `_` and `.`, found {name:?}"))
+    (!is_name).then(|| {
+        format!(
+            "must be made of letters, digits, `-`, `_` and `.`, found {name:?} (the name of the file, where `name` is not in it)"
+        )
+    })
 }
 
 impl Config {

@@ -33,6 +33,24 @@ pub(super) fn relocate(node: &mut Node, find: &dyn Fn(&Path) -> PathBuf) {
     }
 }
 
+/// A configuration without the files that it names.
+pub fn without_places(table: toml::Table) -> toml::Table {
+    let inside = |(key, value): (String, toml::Value)| match value {
+        _ if KEYS.contains(&key.as_str()) => None,
+        value if key == OTHERS => Some((key, value)),
+        value => Some((key, without_places_in(value))),
+    };
+    table.into_iter().filter_map(inside).collect()
+}
+
+fn without_places_in(value: toml::Value) -> toml::Value {
+    match value {
+        toml::Value::Table(table) => without_places(table).into(),
+        toml::Value::Array(items) => items.into_iter().map(without_places_in).collect::<Vec<_>>().into(),
+        other => other,
+    }
+}
+
 fn rename(node: &mut Node, find: &dyn Fn(&Path) -> PathBuf) {
     match &mut node.value {
         // What is not text is refused where it is read.

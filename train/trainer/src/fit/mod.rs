@@ -57,8 +57,13 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
     /// Ctrl-C, or a scheduler's request.
-    #[error("interrupted after step {step} of `{stage}`; the full state is saved: continue with --resume")]
+    #[error(
+        "interrupted after step {step} of `{stage}`; the full state is saved: continue with `train fit --out {} --resume`",
+        .run.display()
+    )]
     Interrupted {
+        /// The directory of the run.
+        run: PathBuf,
         /// The stage.
         stage: String,
         /// The last complete step.
@@ -73,7 +78,8 @@ pub enum Stop {
 }
 
 /// Advice where values are not finite.
-const SMALLER_STEPS: &str = "a lower `train.lr`, more `train.warmup_steps` or a smaller gate may help";
+const SMALLER_STEPS: &str =
+    "a lower `train.lr`, more `train.warmup_steps` or a smaller gate, where there is one, may help";
 
 /// What went wrong in a step.
 #[derive(Debug)]
@@ -84,20 +90,28 @@ pub struct Failure {
     pub step: u64,
     /// What happened, and where.
     pub cause: String,
-    /// The newest checkpoint.
+    /// The newest checkpoint before it went wrong.
     pub checkpoint: Option<PathBuf>,
     /// What to do.
     pub advice: &'static str,
+    /// Adapters behind the stage, which were not trained.
+    pub left: Vec<String>,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { stage, step, cause, checkpoint, advice } = self;
+        let Failure { stage, step, cause, checkpoint, advice, left } = self;
         write!(f, "`{stage}` stopped at step {step}: {cause}; ")?;
         match checkpoint {
             Some(path) => write!(f, "the last good checkpoint is {}; ", path.display())?,
-            None => f.write_str("no checkpoint had been saved yet; ")?,
+            None => f.write_str("no checkpoint had been saved before that; ")?,
         }
-        f.write_str(advice)
+        f.write_str(advice)?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        let were = if left.len() == 1 { "was" } else { "were" };
+        let names: Vec<String> = left.iter().map(|name| format!("`{name}`")).collect();
+        write!(f, "; {} {were} not trained: a new run with --only {} does it", names.join(", "), left.join(","))
     }
 }

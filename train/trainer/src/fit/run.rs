@@ -12,7 +12,7 @@ use super::resumed::{go_on_with, result_of, state_of};
 use super::session::Session;
 use super::stage::{Reduction, Stage};
 use crate::config::{AdapterConfig, Config, TrainConfig, TruncateConfig};
-use crate::format::{thousands, wrapped};
+use crate::format::{counted, thousands, wrapped};
 use crate::parallel::Group;
 use crate::results::{DataFile, PRETRAIN, RunResult, Split};
 use crate::run::RunDirectory;
@@ -102,6 +102,14 @@ impl Prepared {
             }
             can_be(config.training_of(adapter), sequences, &adapter.name)?;
             can_be_truncated(adapter, &model.adapters, config.training_of(adapter), sequences)?;
+        }
+        let at_once = config.train.batch_size.saturating_mul(config.train.accumulation);
+        if sequences > 0 && at_once > sequences {
+            tell!(
+                "warning: a step takes {}, and there are {}: each is in it several times; lower `train.batch_size` or `train.accumulation`",
+                counted(at_once, "sequence"),
+                thousands(sequences as u64)
+            );
         }
         snapshot.reset()?;
         let files = model_files(config)?;

@@ -60,7 +60,7 @@ impl<'a> Session<'a> {
         config: &'a Config,
         group: &'a Group,
         directory: RunDirectory,
-        (state, resume): (RunState, bool),
+        (mut state, resume): (RunState, bool),
         device: Device,
         begun: Instant,
     ) -> Result<Self> {
@@ -95,6 +95,9 @@ impl<'a> Session<'a> {
             hankel_io::write_file(&directory.config(), resolved.as_bytes(), Existing::Refuse)?;
             EventLog::create(&directory.metrics())?
         };
+        if writes {
+            state.config = Some(hankel_io::input::read_to_string(&directory.config())?);
+        }
         let earlier_seconds = state.wall_time_seconds;
         let mut session =
             Session { config, group, directory, log, state, forgetting: None, device, begun, earlier_seconds };
@@ -139,6 +142,21 @@ impl<'a> Session<'a> {
     /// The directory of the newest checkpoint.
     pub(super) fn last_checkpoint(&self) -> Option<PathBuf> {
         checkpoint::list(&self.directory.checkpoints()).pop()
+    }
+
+    /// The names of the adapters that come after `stage`.
+    pub(super) fn adapters_behind(&self, stage: &str) -> Vec<String> {
+        let names = self.config.adapter.iter().map(|adapter| &adapter.name);
+        names.skip_while(|name| *name != stage).skip(1).cloned().collect()
+    }
+
+    /// That of the newest one before an evaluation of the stage that is not finite.
+    pub(super) fn last_good_checkpoint(&self) -> Option<PathBuf> {
+        let is_good = |path: &PathBuf| {
+            let Ok(state) = checkpoint::state(path) else { return false };
+            state.name != self.state.name || state.progress.curve.iter().all(|(_, loss)| loss.is_finite())
+        };
+        checkpoint::list(&self.directory.checkpoints()).into_iter().rev().find(is_good)
     }
 
     /// Adds the last checkpoint to an error of the device that comes after the steps of a stage.
@@ -200,14 +218,16 @@ impl<'a> Session<'a> {
         let (stage, step) = (stage.to_owned(), self.state.step);
         let event = Event::Stopped { stage: stage.clone(), step, reason: "interrupted".to_owned() };
         match self.log.write(&event) {
-            Ok(()) => Stop::Interrupted { stage, step }.into(),
+            Ok(()) => Stop::Interrupted { run: self.directory.path().to_owned(), stage, step }.into(),
             Err(error) => error.into(),
         }
     }
 
     /// From here Ctrl-C ends the process at once, until the value is dropped: the state after `step` is saved.
     fn end_at_once(&mut self, stage: &str, step: u64) -> Result<AtOnce> {
-        let at_once = interrupt::at_once(Stop::Interrupted { stage: stage.to_owned(), step }.to_string());
+        let at_once = interrupt::at_once(
+            Stop::Interrupted { run: self.directory.path().to_owned(), stage: stage.to_owned(), step }.to_string(),
+        );
         if self.is_interrupted()? { Err(self.interrupted(stage)) } else { Ok(at_once) }
     }
 
@@ -378,11 +398,18 @@ impl<'a> Session<'a> {
         let mut full = self.evaluate_row(stage, steps, full)?;
         if let Some(loss) = full.validation.get(metric::LOSS).filter(|loss| training.steps > 0 && !loss.is_finite()) {
             let cause = format!("the loss on the validation split is {loss}");
-            let (stage, checkpoint) = (adapter.name.clone(), self.last_checkpoint());
+            let (stage, checkpoint) = (adapter.name.clone(), self.last_good_checkpoint());
+            let left = self.adapters_behind(&stage);
             self.log.write(&Event::Stopped { stage: stage.clone(), step: steps, reason: cause.clone() })?;
-            return Err(
-                Stop::NonFinite(Failure { stage, step: steps, cause, checkpoint, advice: SMALLER_STEPS }).into()
-            );
+            return Err(Stop::NonFinite(Failure {
+                stage,
+                step: steps,
+                cause,
+                checkpoint,
+                advice: SMALLER_STEPS,
+                left,
+            })
+            .into());
         }
         full.training =
             (training.steps > 0).then(|| TrainingResult { validation: full.validation.clone(), ..training.clone() });

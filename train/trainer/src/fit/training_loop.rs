@@ -12,6 +12,7 @@ use super::training::{StepReport, Training};
 use super::truncate::{save_truncated, truncate_adapters};
 use super::{Failure, SMALLER_STEPS, Stop};
 use crate::config::Keep;
+use crate::format::counted;
 use crate::parallel::Traffic;
 use crate::results::{Communication, Event, LayerState, Split, TrainingResult, metric};
 use crate::run::{Progress, interrupt};
@@ -303,7 +304,8 @@ impl Stage<'_> {
             so_far.stopped_early = true;
             let steps = training.steps();
             progress.note(&format!(
-                "{waited} evaluations without a better {compared}: stopped after {step} of {steps} steps"
+                "{} without a better {compared}: stopped after {step} of {steps} steps",
+                counted(waited as usize, "evaluation")
             ));
         }
         let stage = self.name.to_owned();
@@ -334,13 +336,10 @@ impl Stage<'_> {
         let event = Event::Stopped { stage: stage.clone(), step: done, reason: cause.to_string() };
         // The cause matters more than a log that cannot be written.
         let _ = session.log.write(&event);
-        let failure = Failure {
-            stage,
-            step: if is_of_update { done } else { done + 1 },
-            cause: format!("{error:#}"),
-            checkpoint: session.last_checkpoint(),
-            advice,
-        };
+        let checkpoint = if is_of_values { session.last_good_checkpoint() } else { session.last_checkpoint() };
+        let left = if is_of_values { session.adapters_behind(&stage) } else { Vec::new() };
+        let step = if is_of_update { done } else { done + 1 };
+        let failure = Failure { stage, step, cause: format!("{error:#}"), checkpoint, advice, left };
         if is_of_values { Stop::NonFinite(failure).into() } else { Stop::Device(failure).into() }
     }
 }

@@ -50,6 +50,9 @@ pub struct RunState {
     /// CRC-32C of the weights of the backbone that the run has pretrained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backbone_crc32c: Option<u32>,
+    /// Text of the `config.toml` that it is trained with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
     /// The files of data that the run began with.
     #[serde(default)]
     pub data: Vec<DataFile>,
@@ -196,18 +199,35 @@ fn is_complete(path: &Path) -> bool {
     path.join(STATE).is_file() && path.join(TENSORS).is_file()
 }
 
+fn failed(path: &Path, file: &str, reason: String) -> CheckpointError {
+    CheckpointError { path: path.join(file), reason }
+}
+
+fn read(path: &Path, file: &str) -> Result<Vec<u8>, CheckpointError> {
+    hankel_io::input::read(&path.join(file)).map_err(|error| failed(path, file, error.to_string()))
+}
+
+/// Reads the state of a checkpoint without its tensors.
+///
+/// # Errors
+/// When its file is damaged, or of another step than the folder is called by.
+pub fn state(path: &Path) -> Result<RunState, CheckpointError> {
+    let failed = |reason| failed(path, STATE, reason);
+    let state: RunState = serde_json::from_slice(&read(path, STATE)?).map_err(|error| failed(error.to_string()))?;
+    let named = name_of(state.stage, &state.name, state.step);
+    if place(path).is_some() && path.file_name().is_some_and(|folder| folder != named.as_str()) {
+        return Err(failed(format!("it is that of {named}, not of this folder")));
+    }
+    Ok(state)
+}
+
 /// Reads a checkpoint.
 ///
 /// # Errors
 /// When a file is damaged, or of another step than the folder is called by.
 pub fn load(path: &Path) -> Result<(RunState, BTreeMap<String, Tensor>), CheckpointError> {
-    let failed = |file: &str, reason: String| CheckpointError { path: path.join(file), reason };
-    let read = |file: &str| hankel_io::input::read(&path.join(file)).map_err(|error| failed(file, error.to_string()));
-    let state: RunState = serde_json::from_slice(&read(STATE)?).map_err(|error| failed(STATE, error.to_string()))?;
-    let named = name_of(state.stage, &state.name, state.step);
-    if place(path).is_some() && path.file_name().is_some_and(|folder| folder != named.as_str()) {
-        return Err(failed(STATE, format!("it is that of {named}, not of this folder")));
-    }
+    let (failed, read) = (|file: &str, reason| failed(path, file, reason), |file: &str| read(path, file));
+    let state = state(path)?;
     let packed = read(TENSORS)?;
     // Earlier versions wrote none.
     if path.join(CHECKSUM).exists() {
@@ -245,7 +265,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn state(stage: usize, name: &str, step: u64) -> RunState {
+    fn at(stage: usize, name: &str, step: u64) -> RunState {
         RunState { stage, name: name.to_owned(), step, ..RunState::default() }
     }
 
@@ -268,7 +288,7 @@ mod tests {
                 };
                 (format!("parameter/{i}"), tensor.unwrap())
             }).collect();
-            let mut saved = state(1, "hrm", step);
+            let mut saved = at(1, "hrm", step);
             saved.progress.seconds = seconds;
             let path = save(directory.path(), &saved, &tensors, 2).unwrap();
             let (loaded, again) = load(&path).unwrap();
@@ -287,7 +307,7 @@ mod tests {
     #[test]
     fn figures_that_are_not_finite_are_read_again() {
         let directory = tempfile::tempdir().unwrap();
-        let mut saved = state(1, "hrm", 3);
+        let mut saved = at(1, "hrm", 3);
         let kept = Kept { value: f64::NAN, last: f64::INFINITY, ..Kept::default() };
         saved.progress.curve = vec![(1, 0.5), (2, f64::NAN)];
         saved.progress.window_loss = f64::NAN;
@@ -306,7 +326,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let tensors = BTreeMap::from([("a".to_owned(), Tensor::zeros::<f32>([2]))]);
         for (stage, name, step) in [(0, "pretrain", 999), (1, "a-b", 20), (1, "a-b", 100), (2, "hrm", 5)] {
-            save(directory.path(), &state(stage, name, step), &tensors, 3).unwrap();
+            save(directory.path(), &at(stage, name, step), &tensors, 3).unwrap();
         }
         fs::create_dir(directory.path().join("02-hrm-step-000009")).unwrap();
         fs::create_dir(directory.path().join(".02-hrm-step-000010.tmp-1-0")).unwrap();
@@ -318,7 +338,7 @@ mod tests {
                 fs::copy(directory.path().join("02-hrm-step-000005").join(file), copy.join(file)).unwrap();
             }
         }
-        save(directory.path(), &state(2, "hrm", 5), &tensors, 3).unwrap();
+        save(directory.path(), &at(2, "hrm", 5), &tensors, 3).unwrap();
         assert!(directory.path().join("keep-20").is_dir());
         let names: Vec<String> = list(directory.path())
             .iter()
@@ -353,7 +373,7 @@ mod tests {
     fn damage_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let tensors = BTreeMap::from([("a".to_owned(), Tensor::zeros::<f32>([200]))]);
-        let path = save(directory.path(), &state(0, "x", 1), &tensors, 1).unwrap();
+        let path = save(directory.path(), &at(0, "x", 1), &tensors, 1).unwrap();
         let file = path.join(TENSORS);
         let bytes = fs::read(&file).unwrap();
         fs::write(&file, &bytes[..bytes.len() - 9]).unwrap();
