@@ -164,8 +164,7 @@ fn reduce<'py>(
 #[pyfunction]
 fn singular_values<'py>(py: Python<'py>, system: Given<'py>) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let system = stored(&system);
-    let compute =
-        || analyse(&plant_of(&system)?).map(|layer| layer.spectrum.values().to_vec()).map_err(refuse);
+    let compute = || analyse(&plant_of(&system)?).map(|layer| layer.spectrum.values().to_vec()).map_err(refuse);
     let values = in_parallel(py, compute)?;
     Ok(PyArray1::from_vec(py, values))
 }
