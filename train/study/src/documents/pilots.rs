@@ -183,7 +183,7 @@ fn rates_of_qmsum_are_their_result() {
         let best = RATES.into_iter().min_by(|a, b| at(a).total_cmp(&at(b))).unwrap();
         assert_eq!(planned[&format!("adapter.{name}.train.lr")].as_float().unwrap().to_string(), best, "{name}");
     }
-    let said = "That of QMSum is complete: 0.001 for HRM, 0.003 for LoRA and for LoRA on the MLP.";
+    let said = "0.001 for HRM, 0.003 for LoRA and for LoRA on the MLP.";
     assert!(page("language.md").contains(said));
 }
 
