@@ -97,9 +97,8 @@ pub fn gunzip(path: &Path, packed: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// How files begin that are packed otherwise than by gzip.
-const PACKED: [(&[u8], &str); 5] = [
+const PACKED: [(&[u8], &str); 4] = [
     (b"PK\x03\x04", "a zip archive"),
-    (b"BZh", "packed by bzip2"),
     (b"\xfd7zXZ\0", "packed by xz"),
     (b"\x28\xb5\x2f\xfd", "packed by zstd"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
@@ -113,8 +112,11 @@ pub fn unzipped(path: &Path, stored: Vec<u8>) -> Result<Vec<u8>> {
     if stored.starts_with(&[0x1f, 0x8b]) {
         return gunzip(path, &stored);
     }
-    match PACKED.iter().find(|(beginning, _)| stored.starts_with(beginning)) {
-        Some((_, how)) => {
+    let beginning = PACKED.iter().find(|(beginning, _)| stored.starts_with(beginning)).map(|(_, how)| *how);
+    // Behind the level.
+    let is_bzip2 = stored.starts_with(b"BZh") && stored.get(4..).is_some_and(|rest| rest.starts_with(b"1AY&SY"));
+    match beginning.or_else(|| is_bzip2.then_some("packed by bzip2")) {
+        Some(how) => {
             let problem = format!("it is {how}: unpack it, or pack it by gzip, which alone is read");
             Err(Error::io("read", path)(io::Error::new(io::ErrorKind::InvalidData, problem)))
         }
@@ -172,8 +174,17 @@ mod tests {
         assert_eq!(unzipped(Path::new("a"), text.clone()).unwrap(), b"a text");
         assert_eq!(unzipped(Path::new("a"), b"a text".to_vec()).unwrap(), b"a text");
         assert!(gunzip(Path::new("a.gz"), &text[..text.len() - 4]).is_err());
-        let archive = unzipped(Path::new("a.zip"), b"PK\x03\x04 and more".to_vec()).unwrap_err().to_string();
-        assert!(archive.contains("a.zip") && archive.contains("it is a zip archive: unpack it"), "{archive}");
+        for (packed, how) in [
+            (&b"PK\x03\x04 and more"[..], "a zip archive"),
+            (b"BZh91AY&SY and more", "packed by bzip2"),
+            (b"\xfd7zXZ\0 and more", "packed by xz"),
+            (b"\x28\xb5\x2f\xfd and more", "packed by zstd"),
+            (b"7z\xbc\xaf\x27\x1c and more", "a 7z archive"),
+        ] {
+            let refused = unzipped(Path::new("a"), packed.to_vec()).unwrap_err().to_string();
+            assert!(refused.contains(&format!("it is {how}: unpack it")), "{refused}");
+        }
+        assert_eq!(unzipped(Path::new("a"), b"BZh is a word".to_vec()).unwrap(), b"BZh is a word");
     }
 
     #[test]

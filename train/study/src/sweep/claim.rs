@@ -195,8 +195,8 @@ fn claims(directory: &Path) -> Result<Vec<(u64, PathBuf)>> {
 /// Files that told the time to processes that were killed then.
 fn left_times(directory: &Path, stale: Duration) -> Result<Vec<PathBuf>> {
     let mut left = Vec::new();
-    for entry in fs::read_dir(directory)?.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(NOW))
-    {
+    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(NOW)) {
         let path = entry.path();
         if age(directory, &path)?.is_some_and(|age| age > stale) {
             left.push(path);
