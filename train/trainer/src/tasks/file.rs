@@ -19,7 +19,10 @@ pub(super) fn read(key: &'static str, path: &Path) -> Result<(Vec<u8>, DataFile)
     })?;
     let file = DataFile { path: path.display().to_string(), bytes: stored.len() as u64, sha256: digest(&stored) };
     let content = input::unzipped(path, stored).map_err(|error| match error {
-        hankel_io::Error::Io { reason, .. } => unreadable(format!("not a complete gzip file ({reason})")),
+        hankel_io::Error::Io { action: "unpack", reason, .. } => {
+            unreadable(format!("not a complete gzip file ({reason})"))
+        }
+        hankel_io::Error::Io { reason, .. } => unreadable(reason.to_string()),
         other => unreadable(other.to_string()),
     })?;
     if content.is_empty() {

@@ -278,6 +278,9 @@ mod tests {
         std::fs::write(&packed, &packed_bytes[..packed_bytes.len() / 2]).unwrap();
         let error = Bytes::open(&config(&packed, 20)).err().unwrap().to_string();
         assert!(error.contains("not a complete gzip file"), "{error}");
+        std::fs::write(&packed, b"PK\x03\x04 and more").unwrap();
+        let error = Bytes::open(&config(&packed, 20)).err().unwrap().to_string();
+        assert!(error.contains("it is a zip archive: unpack it") && !error.contains("not a complete"), "{error}");
     }
 
     #[test]
