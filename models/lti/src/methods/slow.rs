@@ -52,7 +52,8 @@ pub fn nearer(system: &LinearSystem, one: Result<Reduced>, other: Result<Reduced
 pub fn reduce_apart(system: &LinearSystem, method: Method, order: usize) -> Result<Reduced> {
     let modes = system.a().modes().unwrap_or_default();
     let scores = mode_gains(system, None)?;
-    let mut by_score: Vec<usize> = (0..modes.len()).filter(|&i| is_slow(&modes[i])).collect();
+    // A mode that no input reaches, or no output shows, would be a state for nothing.
+    let mut by_score: Vec<usize> = (0..modes.len()).filter(|&i| is_slow(&modes[i]) && scores[i] > 0.0).collect();
     by_score.sort_by(|&i, &j| scores[j].total_cmp(&scores[i]));
     let (mut kept, mut left_over) = (Vec::new(), order);
     for i in by_score {
