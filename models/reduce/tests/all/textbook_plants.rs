@@ -5,7 +5,7 @@ use faer::linalg::solvers::DenseSolveCore;
 use hankel_files::system_file::{StoredSystem, Time};
 use hankel_lti::weighted::Weights;
 use hankel_lti::{GramianSource, Method, StateMatrix};
-use hankel_reduce::{Gramians, LayerAnalysis, Plant, weigh_with};
+use hankel_reduce::{Gramians, LayerAnalysis, Plant, verify_layer, weigh_with};
 
 /// One input, one output.
 fn stored(a: StateMatrix, b: &[f64], c: &[f64], time: Time) -> StoredSystem {
@@ -177,4 +177,33 @@ fn poles_in_files_are_as_slow_as_they_are() {
     let (small, _) = plant.reduce(&layer, Method::default(), 1, &Gramians::Analytic).unwrap();
     assert_eq!((small.certificate.holds, small.certificate.clamped_poles), (Some(true), 0));
     close(&[small.certificate.error_bound.unwrap()], &[8.0 / 3.0], 1e-5);
+}
+
+/// Slow poles that are kept apart have no bound, whatever the method guarantees elsewhere.
+#[test]
+fn reductions_of_slow_poles_are_verified() {
+    let poles = [0.9, 1.0 - 2e-8, -1.0 + 3e-8, -1.0 + 4e-9, 0.3, 0.999, -1.0 + 1.4e-5];
+    let a = || StateMatrix::Diagonal(poles.to_vec());
+    let c = [-0.4, 0.3, -0.4, 0.6, 0.8, -0.1, 0.2];
+    for b in [[-0.1, 0.0, 0.7, -0.7, 0.0, 1.1, 0.0], [-0.1, 0.2, 0.7, -0.7, 0.3, 1.1, 0.4]] {
+        let (plant, layer) = analysed(&stored(a(), &b, &c, Time::Unstated));
+        for method in Method::ALL {
+            for order in 0..poles.len() {
+                let Ok((small, _)) = plant.reduce(&layer, method, order, &Gramians::Analytic) else { continue };
+                let found = verify_layer(&layer, &small.system, 1.0, Some(&small.certificate)).unwrap();
+                assert_eq!(found.problems, [""; 0], "{}, order {order}", method.name());
+            }
+        }
+    }
+}
+
+/// What no input reaches is no state of the result.
+#[test]
+fn slow_poles_without_an_input_are_not_kept() {
+    let a = StateMatrix::Diagonal(vec![1.0 - 1e-9, 0.5, -1.0 + 1e-9]);
+    let (plant, layer) = analysed(&stored(a, &[0.0, 1.0, 1.0], &[1.0, 1.0, 1.0], Time::Unstated));
+    for name in ["bt", "hankel", "spa"] {
+        let (small, _) = plant.reduce(&layer, Method::named(name).unwrap(), 2, &Gramians::Analytic).unwrap();
+        assert!(small.certificate.hinf_error < 1e-6, "{name}: {}", small.certificate.hinf_error);
+    }
 }
