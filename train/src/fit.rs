@@ -1,5 +1,6 @@
 //! `train fit`.
 
+use super::CheckFailed;
 use super::device::fall_back_to_f32;
 use super::edited;
 use super::more_steps::{self, is_of_epochs, is_of_steps};
@@ -13,6 +14,7 @@ use hankel_trainer::fit::{Prepared, check_same, dry_run, fit};
 use hankel_trainer::format::{bytes, duration};
 use hankel_trainer::parallel::Group;
 use hankel_trainer::report::{self, Run};
+use hankel_trainer::results::RunResult;
 use hankel_trainer::run::{Finder, RunDirectory, RunError, interrupt, lock, memory};
 use hankel_trainer::tell;
 use std::path::{Path, PathBuf};
@@ -299,7 +301,7 @@ pub fn run(args: &Args, group: &Group) -> Result<()> {
         }
         return Ok(());
     }
-    let (config, prepared, before) = group.agree(prepare(args, group))?;
+    let (mut config, prepared, before) = group.agree(prepare(args, group))?;
     let resumed = before.as_ref().map(|(directory, _)| directory.path().to_owned());
     check_same(group, &config, prepared.data_files(), resumed.as_deref())?;
     let (directory, _lock) = match before {
@@ -311,15 +313,17 @@ pub fn run(args: &Args, group: &Group) -> Result<()> {
     tell!("run directory: {}", directory.path().display());
     let outcome = fit(&config, prepared, directory, args.resume, group)?;
     if !group.is_root() {
-        return Ok(());
+        return ensure_trained(&outcome.result, group);
     }
     let run = outcome.directory.path().to_owned();
+    config.adapter.retain(|adapter| outcome.result.diverged.iter().all(|lost| lost.name != adapter.name));
     adapters::tell_missing(&config, &run)?;
     let page = run.join("report.html");
     report::write(&[Run::load(&run)?], &page)?;
     let result = &outcome.result;
     if args.json {
-        return Ok(terminal::json(&serde_json::to_string_pretty(result)?)?);
+        terminal::json(&serde_json::to_string_pretty(result)?)?;
+        return ensure_trained(result, group);
     }
     terminal::line(&report::text_table(result))?;
     let own = result.peak_anonymous_bytes.map(bytes);
@@ -334,7 +338,18 @@ pub fn run(args: &Args, group: &Group) -> Result<()> {
     if let Some(folder) = outcome.directory.existing_predictions() {
         terminal::line(&format!("every answer beside its references: {}", folder.display()))?;
     }
-    Ok(())
+    ensure_trained(result, group)
+}
+
+/// Fails where an adapter has no row, on all processes.
+fn ensure_trained(result: &RunResult, group: &Group) -> Result<()> {
+    let names: Vec<String> = result.diverged.iter().map(|lost| format!("`{}`", lost.name)).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    group.end_together();
+    let have = if names.len() == 1 { "it has" } else { "they have" };
+    Err(CheckFailed(format!("{} diverged: {have} no row", names.join(", "))).into())
 }
 
 #[cfg(test)]

@@ -72,10 +72,10 @@ pub struct Cell {
     /// Fingerprints of what it was run with, its axes apart ([`hankel_trainer::config::Cell::settings`]); empty where they are not on record.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
-    /// Why training stopped, when it reached a non-finite value in a run of all rows: it says nothing of any of them.
+    /// Why training stopped, when it reached a non-finite value in a run of all rows that has none: it says nothing of any of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged: Option<String>,
-    /// The same of rows that were run by themselves, by their names. The others have their figures.
+    /// The same of rows, by their names. The others have their figures.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub diverged_rows: BTreeMap<String, String>,
     /// The figures; absent when it diverged, or all of its rows.

@@ -59,6 +59,8 @@ pub(crate) fn cell_of(run: &Path, result: Option<&RunResult>) -> Result<Option<C
         return Ok(None);
     }
     let mut cell = Cell { id, planned_rows, settings, result: result.cloned(), ..Cell::default() };
+    let of_run = cell.result.iter_mut().flat_map(|result| result.diverged.drain(..));
+    cell.diverged_rows = of_run.map(|lost| (lost.name, lost.error)).collect();
     // A row has a directory of its name.
     let name = run.file_name().and_then(OsStr::to_str).filter(|_| !cell.planned_rows.is_empty());
     match (name, lost) {

@@ -5,6 +5,7 @@ mod chat;
 mod commands;
 mod common;
 mod data_of_a_run;
+mod diverged;
 mod dpo;
 mod gguf_export;
 mod gpu;

@@ -156,27 +156,3 @@ fn settings_that_change_within_a_sweep_are_refused() {
     assert_eq!(job.code, Some(0), "{}", job.stderr);
     assert!(!job.stderr.contains("of its pretraining are those of"), "{}", job.stderr);
 }
-
-/// A row that comes to nothing is an outcome of its own, and leaves its cell the others.
-#[test]
-fn a_row_that_diverges_leaves_the_others() {
-    let place = Place::new();
-    let rows = "[[adapter]]\nkind = \"none\"\n[[adapter]]\nkind = \"lora\"\nrank = 2\ntrain.lr = 1e30\n";
-    let experiment = crate::common::TINY.replace("seed = 3\n", "") + rows + "[sweep.grid]\nseed = [3, 4]\n";
-    place.write("grid.toml", experiment);
-    let finished = place.run(&["sweep", "grid.toml", "--by-row"]);
-    assert!(finished.stdout.contains("4 of 6 rows done, 2 diverged"), "{}", finished.stdout);
-    let finished = place.run(&["report", "--results", "results", "-o", "page.html", "runs"]);
-    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    assert!(fs::read_to_string(place.path("page.html")).unwrap().contains("2 came to values that are not finite"));
-    let lines = fs::read_to_string(place.path("results/tiny.jsonl")).unwrap();
-    assert_eq!(lines.lines().count(), 2);
-    for line in lines.lines() {
-        let cell: serde_json::Value = serde_json::from_str(line).unwrap();
-        assert!(cell["planned_rows"].is_null() && cell["diverged"].is_null(), "{line}");
-        assert!(cell["diverged_rows"]["lora"].as_str().unwrap().contains("`lora` stopped at step"), "{line}");
-        let names: Vec<&str> =
-            cell["result"]["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
-        assert!(names.contains(&"none") && names.contains(&"hrm") && !names.contains(&"lora"), "{names:?}");
-    }
-}

@@ -113,6 +113,7 @@ fn essence(place: &Place, run: &str) -> Vec<(String, Vec<u8>)> {
         let scores = serde_json::to_vec(&[&row["validation"], &row["test"], &row["layers"]]).unwrap();
         essence.push((row["name"].to_string(), scores));
     }
+    essence.push(("diverged".to_owned(), serde_json::to_vec(&result["diverged"]).unwrap()));
     essence
 }
 

@@ -77,3 +77,19 @@ fn idle_processes_change_nothing() {
     assert!(finished.stderr.contains("1 of the processes have nothing to do"), "{}", finished.stderr);
     same(&place, "alone", "shared");
 }
+
+/// An adapter that diverges is left out on all processes, and none of them ends before the others.
+#[test]
+fn the_run_goes_on_without_an_adapter_that_diverges() {
+    let place = super::Place::new();
+    let broken = "kind = \"lora\"\nrank = 2\ntrain = { lr = 1e30, warmup_steps = 0, clip = 0 }\n";
+    place.write("config.toml", super::CONFIG.replace("kind = \"lora\"\nrank = 2\n", broken));
+    let alone = place.run(&["fit", "config.toml", "--out", "alone"]);
+    let shared = finish(on(&place, 3, &["fit", "config.toml", "--out", "shared"]));
+    for finished in [&alone, &shared] {
+        assert_eq!(finished.code, Some(1), "{}", finished.stderr);
+        assert_eq!(finished.stderr.matches("`lora` diverged: it has no row").count(), 1, "{}", finished.stderr);
+    }
+    same(&place, "alone", "shared");
+    assert!(fs::read_to_string(place.path("shared/result.json")).unwrap().contains("\"diverged\""));
+}

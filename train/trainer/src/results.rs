@@ -5,6 +5,7 @@
 
 mod not_finite;
 
+pub use not_finite::Diverged;
 pub(crate) use not_finite::{curve, figure};
 
 use hankel_models::adapters::Exactness;
@@ -283,6 +284,9 @@ pub struct RunResult {
     pub backbone: BackboneResult,
     /// One row per trained adapter, then (behind it) one per truncated version and per probe of it. `none` is a row too.
     pub rows: Vec<AdapterResult>,
+    /// Adapters that have no row, since their training came to a value that is not finite.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diverged: Vec<Diverged>,
     /// Software and hardware.
     pub environment: Environment,
     /// Data files with their hashes.

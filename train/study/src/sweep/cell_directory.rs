@@ -8,6 +8,7 @@ use hankel_io::Existing;
 use hankel_io::lock::{self, Held};
 use hankel_trainer::config::{AdapterConfig, Cell, Config, ConfigError, Experiment, first_difference};
 use hankel_trainer::fit::Stop;
+use hankel_trainer::results::Diverged;
 use hankel_trainer::run::{Finder, RunDirectory};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -43,7 +44,7 @@ pub enum State {
     Begun,
     /// It has a result.
     Done,
-    /// Its training reached a non-finite value. Running it again would give the same.
+    /// Its training reached a non-finite value, if only in one row. Running it again would give the same.
     Diverged(Failure),
     /// It could not be run; a sweep tries it again.
     Failed(Failure),
@@ -219,16 +220,19 @@ impl CellDirectory {
         }
         // One that is damaged is written again from the checkpoint.
         let is_whole = |text: String| serde_json::from_str::<IgnoredAny>(&text).is_ok();
-        if begun && hankel_io::input::read_to_string(&at("result.json")).is_ok_and(is_whole) {
-            return Ok(State::Done);
-        }
+        let done = begun && hankel_io::input::read_to_string(&at("result.json")).is_ok_and(is_whole);
         match hankel_io::input::read_to_string(&at(FAILED)) {
             Ok(text) => {
                 // Whatever it was, it is tried again.
                 let damaged = |error| Failure { error: format!("{}: {error}", at(FAILED).display()), diverged: None };
                 let failure = serde_json::from_str(&text).unwrap_or_else(damaged);
-                Ok(if failure.diverged.is_some() { State::Diverged(failure) } else { State::Failed(failure) })
+                Ok(match failure.diverged {
+                    Some(_) => State::Diverged(failure),
+                    None if done => State::Done,
+                    None => State::Failed(failure),
+                })
             }
+            Err(_) if done => Ok(State::Done),
             Err(_) if begun => Ok(State::Begun),
             Err(_) => Ok(State::Open),
         }
@@ -275,7 +279,20 @@ impl CellDirectory {
             Some(Stop::NonFinite(failure)) => Some((failure.stage.clone(), failure.step)),
             _ => None,
         };
-        let failure = Failure { error: format!("{error:#}"), diverged };
+        self.write_failure(Failure { error: format!("{error:#}"), diverged })
+    }
+
+    /// Records the first of the rows that have diverged in a run that has others, if there is one.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn record_rows(&self, diverged: &[Diverged]) -> Result<Option<Failure>> {
+        let Some(first) = diverged.first() else { return Ok(None) };
+        let error = diverged.iter().map(|lost| lost.error.as_str()).collect::<Vec<_>>().join("; ");
+        self.write_failure(Failure { error, diverged: Some((first.name.clone(), first.step)) }).map(Some)
+    }
+
+    fn write_failure(&self, failure: Failure) -> Result<Failure> {
         let text = serde_json::to_string_pretty(&failure).context("a failure as JSON")?;
         hankel_io::write_file(&self.path.join(FAILED), text.as_bytes(), Existing::Replace)?;
         Ok(failure)

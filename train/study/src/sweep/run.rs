@@ -50,7 +50,7 @@ const GOES_ON: &str = "run the same command to continue the sweep";
 pub struct Outcome {
     /// Cells with a result, those from before included.
     pub done: usize,
-    /// Cells whose training reached a non-finite value.
+    /// Cells whose training reached a non-finite value, if only in one row.
     pub diverged: Vec<String>,
     /// Cells that could not be run, with the reason.
     pub failed: Vec<(String, String)>,
@@ -150,8 +150,11 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
         };
         let what = if cell.is_row() { "row" } else { "cell" };
         tell!("== {what} {} of {}: {name}{eta}", number + 1, own.len());
-        match run_cell(cells, cell, config, &state, force) {
-            Ok(()) => outcome.done += 1,
+        let ran = run_cell(cells, cell, config, &state, force);
+        match ran.and_then(|result| cell.record_rows(&result.diverged)) {
+            Ok(None) => outcome.done += 1,
+            // What it says of its rows has been told.
+            Ok(Some(_)) => outcome.diverged.push(name),
             Err(error) => {
                 if let Some(Stop::Interrupted { stage, step, .. }) = error.downcast_ref() {
                     let at = format!("after step {step} of `{stage}` in {name}");
@@ -243,7 +246,13 @@ fn patiently<T>(
     }
 }
 
-fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, state: &State, force: bool) -> Result<()> {
+fn run_cell(
+    cells: &[CellDirectory],
+    cell: &CellDirectory,
+    config: &Config,
+    state: &State,
+    force: bool,
+) -> Result<RunResult> {
     if let Some(error) = &cell.missing {
         return Err(error.clone().into());
     }
@@ -259,7 +268,7 @@ fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, stat
     check_files(others().filter(has_same_model), &of_backbone, |result| &result.model_files)?;
     let directory = cell.directory(state)?;
     let resume = directory.config().is_file();
-    fit(config, prepared, directory, resume, &Group::alone()).map(|_| ())
+    Ok(fit(config, prepared, directory, resume, &Group::alone())?.result)
 }
 
 /// Fails where a file is not the one that a cell which is done was run with: they would be compared, or taken for repetitions.

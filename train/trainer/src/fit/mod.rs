@@ -94,24 +94,22 @@ pub struct Failure {
     pub checkpoint: Option<PathBuf>,
     /// What to do.
     pub advice: &'static str,
-    /// Adapters behind the stage, which were not trained.
-    pub left: Vec<String>,
+}
+
+impl Failure {
+    /// Where it was, and what.
+    fn event(&self) -> String {
+        format!("`{}` stopped at step {}: {}", self.stage, self.step, self.cause)
+    }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { stage, step, cause, checkpoint, advice, left } = self;
-        write!(f, "`{stage}` stopped at step {step}: {cause}; ")?;
-        match checkpoint {
+        write!(f, "{}; ", self.event())?;
+        match &self.checkpoint {
             Some(path) => write!(f, "the last good checkpoint is {}; ", path.display())?,
             None => f.write_str("no checkpoint had been saved before that; ")?,
         }
-        f.write_str(advice)?;
-        if left.is_empty() {
-            return Ok(());
-        }
-        let were = if left.len() == 1 { "was" } else { "were" };
-        let names: Vec<String> = left.iter().map(|name| format!("`{name}`")).collect();
-        write!(f, "; {} {were} not trained: a new run with --only {} does it", names.join(", "), left.join(","))
+        f.write_str(self.advice)
     }
 }

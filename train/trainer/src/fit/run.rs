@@ -20,17 +20,18 @@ use crate::run::checkpoint::{self, RunState};
 use crate::run::model_files::{MODEL, model_files, sampled};
 use crate::tasks::{Task, TaskConfig};
 use anyhow::{Context, Result, bail, ensure};
-use hankel_core::{Device, with_precision};
+use hankel_core::{Device, Tensor, with_precision};
 use hankel_io::memory::kilobytes;
 use hankel_models::lti::OrderRule;
 use hankel_models::{AdapterSet, Parameter, adapters};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
 /// Characters of a line of a terminal.
 const LINE: usize = 80;
 
-/// A finished run.
+/// A finished run, in which adapters may have diverged.
 pub struct Outcome {
     /// Where it is.
     pub directory: RunDirectory,
@@ -304,34 +305,43 @@ fn stages(
     let base_model = loaded.cloned().unwrap_or_else(|| session.directory.backbone()).display().to_string();
     for adapter in &config.adapter {
         if session.state.stage == number {
-            let adapters = attach(config, adapter, &snapshot, &*task)?;
-            let adapters = started(adapters, &adapter.name, config.seed, &snapshot, &*task)?;
-            let model = model_of(config, adapter, &snapshot, adapters)?;
-            let settings = config.training_of(adapter);
-            let reduction = adapter.reduce.map(|config| Reduction {
-                config,
-                directory: session.directory.adapter(&adapter.name_in_training()),
-                base_model: &base_model,
-            });
-            let stage = Stage {
-                name: &adapter.name,
-                model: &model,
-                task: &*task,
-                settings,
-                reduction: reduction.as_ref(),
-                regularization: adapter.hsv_regularization,
-            };
-            session.evaluate_start(&stage, adapter).map_err(|error| session.explain(error))?;
-            let (training, model) = stage.run(&mut session, saved.take())?;
-            let stage = Stage { model: &model, ..stage };
-            let finished = session.finish_adapter(adapter, &stage, &training, &base_model);
-            finished.map_err(|error| session.explain(error))?;
-            session.finish_stage(settings.keep_checkpoints)?;
+            let trained = train(&mut session, adapter, &snapshot, &*task, &base_model, saved.take());
+            trained.or_else(|error| session.go_on_without(&adapter.name, error))?;
+            session.finish_stage(config.training_of(adapter).keep_checkpoints)?;
         }
         number += 1;
     }
     let result = session.finish(&*task, &snapshot)?;
     Ok(Outcome { directory: session.directory, result })
+}
+
+/// Trains an adapter, from the tensors of the newest checkpoint if it was begun, and evaluates it.
+fn train(
+    session: &mut Session<'_>,
+    adapter: &AdapterConfig,
+    snapshot: &BackboneSnapshot,
+    task: &dyn Task,
+    base_model: &str,
+    saved: Option<BTreeMap<String, Tensor>>,
+) -> Result<()> {
+    let config = session.config;
+    let adapters = attach(config, adapter, snapshot, task)?;
+    let adapters = started(adapters, &adapter.name, config.seed, snapshot, task)?;
+    let model = model_of(config, adapter, snapshot, adapters)?;
+    let directory = session.directory.adapter(&adapter.name_in_training());
+    let reduction = adapter.reduce.map(|config| Reduction { config, directory, base_model });
+    let stage = Stage {
+        name: &adapter.name,
+        model: &model,
+        task,
+        settings: config.training_of(adapter),
+        reduction: reduction.as_ref(),
+        regularization: adapter.hsv_regularization,
+    };
+    session.evaluate_start(&stage, adapter).map_err(|error| session.explain(error))?;
+    let (training, model) = stage.run(session, saved)?;
+    let stage = Stage { model: &model, ..stage };
+    session.finish_adapter(adapter, &stage, &training, base_model).map_err(|error| session.explain(error))
 }
 
 /// The model of a stage as its training begins: with `adapters`, and what of the backbone was trained with them before.

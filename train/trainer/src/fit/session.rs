@@ -16,8 +16,8 @@ use crate::config::{AdapterConfig, Config, TrainConfig};
 use crate::format::thousands;
 use crate::parallel::Group;
 use crate::results::{
-    AdapterResult, BackboneResult, Environment, Event, PRETRAIN, RunResult, SCHEMA, Scores, Split, TrainingResult,
-    metric,
+    AdapterResult, BackboneResult, Diverged, Environment, Event, PRETRAIN, RunResult, SCHEMA, Scores, Split,
+    TrainingResult, metric,
 };
 use crate::run::checkpoint::{self, RunState, StageProgress};
 use crate::run::interrupt::{self, AtOnce};
@@ -144,10 +144,21 @@ impl<'a> Session<'a> {
         checkpoint::list(&self.directory.checkpoints()).pop()
     }
 
-    /// The names of the adapters that come after `stage`.
-    pub(super) fn adapters_behind(&self, stage: &str) -> Vec<String> {
-        let names = self.config.adapter.iter().map(|adapter| &adapter.name);
-        names.skip_while(|name| *name != stage).skip(1).cloned().collect()
+    /// Notes an adapter that has diverged, if the run has anything else to give: it goes on without it.
+    ///
+    /// # Errors
+    /// `error` itself, if it is another one, or there is nothing else.
+    pub(super) fn go_on_without(&mut self, adapter: &str, error: anyhow::Error) -> Result<()> {
+        let Some(Stop::NonFinite(failure)) = error.downcast_ref() else { return Err(error) };
+        let is_last = self.config.adapter.last().is_some_and(|last| last.name == adapter);
+        if is_last && self.state.rows.is_empty() {
+            return Err(error);
+        }
+        let (name, step, error) = (adapter.to_owned(), failure.step, failure.event());
+        tell!("warning: {error}; {}. The run goes on without it", failure.advice);
+        self.state.diverged.push(Diverged { name, step, error });
+        self.group.go_on_together();
+        Ok(())
     }
 
     /// That of the newest one before an evaluation of the stage that is not finite.
@@ -399,17 +410,10 @@ impl<'a> Session<'a> {
         if let Some(loss) = full.validation.get(metric::LOSS).filter(|loss| training.steps > 0 && !loss.is_finite()) {
             let cause = format!("the loss on the validation split is {loss}");
             let (stage, checkpoint) = (adapter.name.clone(), self.last_good_checkpoint());
-            let left = self.adapters_behind(&stage);
             self.log.write(&Event::Stopped { stage: stage.clone(), step: steps, reason: cause.clone() })?;
-            return Err(Stop::NonFinite(Failure {
-                stage,
-                step: steps,
-                cause,
-                checkpoint,
-                advice: SMALLER_STEPS,
-                left,
-            })
-            .into());
+            return Err(
+                Stop::NonFinite(Failure { stage, step: steps, cause, checkpoint, advice: SMALLER_STEPS }).into()
+            );
         }
         full.training =
             (training.steps > 0).then(|| TrainingResult { validation: full.validation.clone(), ..training.clone() });
@@ -477,6 +481,7 @@ impl<'a> Session<'a> {
                 pretrain: self.state.pretrain.clone(),
             },
             rows: self.state.rows.clone(),
+            diverged: self.state.diverged.clone(),
             environment: Environment {
                 processes: self.processes(),
                 ..environment(&self.device.to_string(), &precision)

@@ -358,7 +358,7 @@ impl<'a> Training<'a> {
             Err(error) => return Some(error),
         };
         self.group.end_together();
-        // Names in errors live as long as the program, which ends with this one.
+        // Names in errors live as long as the program, which an adapter diverges in once.
         let name = |name: String| -> &'static str { name.leak() };
         let found = found.map(|(scope, operator, phase)| Error::NonFinite {
             scope,

@@ -337,9 +337,8 @@ impl Stage<'_> {
         // The cause matters more than a log that cannot be written.
         let _ = session.log.write(&event);
         let checkpoint = if is_of_values { session.last_good_checkpoint() } else { session.last_checkpoint() };
-        let left = if is_of_values { session.adapters_behind(&stage) } else { Vec::new() };
         let step = if is_of_update { done } else { done + 1 };
-        let failure = Failure { stage, step, cause: format!("{error:#}"), checkpoint, advice, left };
+        let failure = Failure { stage, step, cause: format!("{error:#}"), checkpoint, advice };
         if is_of_values { Stop::NonFinite(failure).into() } else { Stop::Device(failure).into() }
     }
 }

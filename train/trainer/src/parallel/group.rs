@@ -234,6 +234,11 @@ impl Group {
         self.ends_together.set(true);
     }
 
+    /// Every process knows that all of them go on after an error that all have met.
+    pub fn go_on_together(&self) {
+        self.ends_together.set(false);
+    }
+
     /// Tells an error that ends the program: once when all processes have met it, else with the name of this one.
     pub fn tell(&self, error: &Error) {
         if !self.is_shared() || self.ends_together.get() {

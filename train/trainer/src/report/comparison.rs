@@ -102,9 +102,10 @@ fn kept(row: &AdapterResult) -> Option<String> {
     Some(format!("{} of {}", thousands(kept.step), thousands(training.steps)))
 }
 
-/// What the evaluations during training decided, a sentence for each row they decided something for.
+/// Which adapters have no row, and what the evaluations during training decided, a sentence each.
 fn decisions(result: &RunResult) -> Vec<String> {
-    let mut all = Vec::new();
+    let mut all: Vec<String> =
+        result.diverged.iter().map(|lost| format!("{} has no row: {}.", lost.name, lost.error)).collect();
     for (name, training) in result.rows.iter().filter_map(|row| Some((&row.name, row.training.as_ref()?))) {
         if let Some(kept) = training.kept.as_ref().filter(|kept| kept.step < training.steps) {
             all.push(format!(

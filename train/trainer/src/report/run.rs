@@ -132,7 +132,11 @@ fn parse_result(path: &Path, text: &str) -> Result<RunResult, RunError> {
 
 /// Where and why a run stopped, unless it went on after that.
 fn stopped(events: &[Event]) -> Option<String> {
-    let last = events.iter().rev().find(|event| matches!(event, Event::Start { .. } | Event::Stopped { .. }))?;
+    // An adapter that diverges stops its own stage alone.
+    let of_run = |event: &&Event| {
+        matches!(event, Event::Start { .. } | Event::Stopped { .. } | Event::Stage { .. } | Event::Finished { .. })
+    };
+    let last = events.iter().rev().find(of_run)?;
     let Event::Stopped { stage, step, reason } = last else { return None };
     Some(format!("It stopped after step {step} of `{stage}`: {reason}."))
 }

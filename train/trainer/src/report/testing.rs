@@ -131,6 +131,7 @@ pub(crate) fn result(name: &str) -> RunResult {
             pretrain: Some(trained(400, 31.0, 0.3, 1.2)),
         },
         rows: vec![row("none", "none", 0, 0.414, 1.138), hrm, lora, truncated],
+        diverged: Vec::new(),
         environment: Environment {
             hankel: "0.1.0".into(),
             commit: None,

@@ -1,7 +1,18 @@
-//! Reading numbers that were not finite: JSON has none, `null` stands for them, and they are NaN when they are read.
+//! What was not finite: adapters whose training came to it, and numbers, for which JSON has `null`; they are NaN when they are read.
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
+
+/// An adapter whose training came to a value that is not finite.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Diverged {
+    /// Its name.
+    pub name: String,
+    /// The step that failed.
+    pub step: u64,
+    /// What happened, in a sentence that names both.
+    pub error: String,
+}
 
 /// Figures by name.
 pub(super) fn figures<'de, D: Deserializer<'de>>(source: D) -> Result<BTreeMap<String, f64>, D::Error> {

@@ -5,7 +5,7 @@
 //! name and step, so there is no generator state. A directory appears under its name only when it is complete.
 
 use super::checksum::crc32c_of;
-use crate::results::{AdapterResult, DataFile, Kept, TrainingResult, curve, figure, metric};
+use crate::results::{AdapterResult, DataFile, Diverged, Kept, TrainingResult, curve, figure, metric};
 use hankel_core::Tensor;
 use hankel_io::{Existing, PendingFolder};
 use hankel_models::weights::{WeightsError, write_tensors};
@@ -35,6 +35,9 @@ pub struct RunState {
     pub pretrain: Option<TrainingResult>,
     /// Rows of the stages finished so far.
     pub rows: Vec<AdapterResult>,
+    /// Adapters whose training came to a value that is not finite.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diverged: Vec<Diverged>,
     /// Seconds of wall time of the run so far.
     pub wall_time_seconds: f64,
     /// Length of `metrics.jsonl` when the state was saved.
