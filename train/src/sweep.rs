@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use hankel_io::lock::Held;
 use hankel_io::terminal;
 use hankel_study::report;
-use hankel_study::sweep::{CellDirectory, Selection, State, of_other_settings, run as run_cells};
+use hankel_study::sweep::{CellDirectory, Selection, State, finished_beside, of_other_settings, run as run_cells};
 use hankel_trainer::config::Experiment;
 use hankel_trainer::run::{interrupt, lock, memory};
 use hankel_trainer::tell;
@@ -184,23 +184,25 @@ fn reports(cells: &[CellDirectory], out: &Path) -> Result<Vec<PathBuf>> {
     experiments.dedup();
     let mut pages = Vec::new();
     for &experiment in &experiments {
-        pages.extend(page(cells.iter().filter(|cell| cell.experiment == experiment), &out.join(experiment))?);
+        let own: Vec<&CellDirectory> = cells.iter().filter(|cell| cell.experiment == experiment).collect();
+        pages.extend(page(&own, &out.join(experiment))?);
     }
     if pages.len() > 1 {
-        pages.extend(page(cells.iter(), out)?);
+        pages.extend(page(&cells.iter().collect::<Vec<_>>(), out)?);
     }
     Ok(pages)
 }
 
-/// The report of those of `cells` that have an outcome, in `directory`.
-fn page<'a>(cells: impl Iterator<Item = &'a CellDirectory>, directory: &Path) -> Result<Option<PathBuf>> {
+/// The report of those of `cells` that have an outcome, and of what earlier commands have left beside them, in `directory`.
+fn page(cells: &[&CellDirectory], directory: &Path) -> Result<Option<PathBuf>> {
     if !directory.is_dir() {
         return Ok(None);
     }
     // One process at a time, so that the last one leaves the page on which all cells are.
     let Some(_held) = wait_for(directory)? else { return Ok(None) };
-    let is_over = |cell: &&CellDirectory| matches!(cell.state(), Ok(State::Done | State::Diverged(_)));
-    let paths: Vec<PathBuf> = cells.filter(is_over).map(|cell| cell.path().to_owned()).collect();
+    let is_over = |cell: &&&CellDirectory| matches!(cell.state(), Ok(State::Done | State::Diverged(_)));
+    let mut paths: Vec<PathBuf> = cells.iter().filter(is_over).map(|cell| cell.path().to_owned()).collect();
+    paths.extend(finished_beside(cells));
     if paths.is_empty() {
         return Ok(None);
     }

@@ -190,3 +190,16 @@ fn a_failed_cell_does_not_stop_a_sweep() {
     assert_eq!(below.code, Some(0), "{}", below.stderr);
     assert!(below.stdout.contains("2 of 2 cells done"), "{}", below.stdout);
 }
+
+/// Other seeds of an earlier command belong to the experiment.
+#[test]
+fn the_report_has_what_earlier_commands_have_run() {
+    let place = Place::new();
+    place.write("grid.toml", TINY.replace("seed = 3\n", "") + "[sweep.grid]\nseed = [3, 4]\n");
+    for (set, cells) in [("seed=[3, 4]", 2), ("seed=7", 3)] {
+        let finished = place.run(&["sweep", "grid.toml", "--set", set]);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        let page = fs::read_to_string(place.path("runs/tiny/report.html")).unwrap();
+        assert!(page.contains(&format!("{cells} cells at 1 point of the grid")), "{set}: {page}");
+    }
+}

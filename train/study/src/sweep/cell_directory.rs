@@ -81,6 +81,24 @@ fn at_their_places(text: &str, file: &Path, find: &dyn Fn(&Path) -> PathBuf) -> 
     Config::load_of_run(text, &file.display().to_string(), &place, &[])
 }
 
+/// What the run in a directory has come to, if it has ended.
+pub(super) fn outcome(directory: &Path) -> Option<State> {
+    let at = |name: &str| directory.join(name);
+    // One that is damaged is written again from the checkpoint.
+    let is_whole = |text: String| serde_json::from_str::<IgnoredAny>(&text).is_ok();
+    let begun = at("config.toml").is_file();
+    let done = begun && hankel_io::input::read_to_string(&at("result.json")).is_ok_and(is_whole);
+    let Ok(text) = hankel_io::input::read_to_string(&at(FAILED)) else { return done.then_some(State::Done) };
+    // Whatever it was, it is tried again.
+    let damaged = |error| Failure { error: format!("{}: {error}", at(FAILED).display()), diverged: None };
+    let failure: Failure = serde_json::from_str(&text).unwrap_or_else(damaged);
+    Some(match failure.diverged {
+        Some(_) => State::Diverged(failure),
+        None if done => State::Done,
+        None => State::Failed(failure),
+    })
+}
+
 impl CellDirectory {
     /// The directory of `cell` of an experiment below `root`.
     pub fn new(root: &Path, experiment: &Experiment, cell: Cell) -> Self {
@@ -218,24 +236,7 @@ impl CellDirectory {
                 )));
             }
         }
-        // One that is damaged is written again from the checkpoint.
-        let is_whole = |text: String| serde_json::from_str::<IgnoredAny>(&text).is_ok();
-        let done = begun && hankel_io::input::read_to_string(&at("result.json")).is_ok_and(is_whole);
-        match hankel_io::input::read_to_string(&at(FAILED)) {
-            Ok(text) => {
-                // Whatever it was, it is tried again.
-                let damaged = |error| Failure { error: format!("{}: {error}", at(FAILED).display()), diverged: None };
-                let failure = serde_json::from_str(&text).unwrap_or_else(damaged);
-                Ok(match failure.diverged {
-                    Some(_) => State::Diverged(failure),
-                    None if done => State::Done,
-                    None => State::Failed(failure),
-                })
-            }
-            Err(_) if done => Ok(State::Done),
-            Err(_) if begun => Ok(State::Begun),
-            Err(_) => Ok(State::Open),
-        }
+        Ok(outcome(&self.path).unwrap_or(if begun { State::Begun } else { State::Open }))
     }
 
     /// Holds the cell for this process until the value is dropped, or says who has it.

@@ -11,5 +11,5 @@ mod others;
 mod run;
 
 pub use cell_directory::{CellDirectory, Failure, State};
-pub use others::of_other_settings;
+pub use others::{finished_beside, of_other_settings};
 pub use run::{Outcome, Selection, run};
