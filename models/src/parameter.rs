@@ -14,6 +14,8 @@ pub enum Role {
     Gate,
     /// What determines the poles of a recurrence (`log_a`, `log_dt`, radii, angles): no decay, its own learning rate.
     Rate,
+    /// What an adapter is measured from (PiSSA, LoftQ): never trained, and not counted as the adapter's.
+    Start,
 }
 
 /// A named tensor shared by the modules that use it. Cloning gives another handle to the same value.

@@ -404,7 +404,7 @@ pub struct Kept {
 /// Numbers of values by role. `adapter` is what the comparison at equal parameters counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParameterCounts {
-    /// Values of the adapter (trainable or with a frozen gate).
+    /// Values of the adapter (trainable or with a frozen gate), without what it starts from.
     pub adapter: u64,
     /// Trained values of the head.
     pub head: u64,

@@ -33,7 +33,7 @@ impl Own {
     pub(super) fn new(settings: &LoraConfig, context: &LinearContext<'_>) -> Option<Self> {
         let (rank, site) = (settings.rank, context.site);
         let parameter = |name: &str, shape: [usize; 2]| {
-            Parameter::new(format!("{}.{name}.weight", context.path()), Role::Matrix, &Tensor::zeros::<f32>(shape))
+            Parameter::new(format!("{}.{name}.weight", context.path()), Role::Start, &Tensor::zeros::<f32>(shape))
         };
         let before = || [parameter("loftq_A", [rank, site.inputs]), parameter("loftq_B", [site.outputs, rank])];
         let is_own = settings.init == LoraInit::Loftq && settings.loftq_iter > 1;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// `A0` and `-B0` of a projection, to be set.
 pub(super) fn parameters(context: &LinearContext<'_>, rank: usize) -> [Parameter; 2] {
     let parameter = |name: &str, shape: [usize; 2]| {
-        Parameter::new(format!("{}.{name}", context.path()), Role::Matrix, &Tensor::zeros::<f32>(shape))
+        Parameter::new(format!("{}.{name}", context.path()), Role::Start, &Tensor::zeros::<f32>(shape))
     };
     let site = context.site;
     [parameter("pissa_A", [rank, site.inputs]), parameter("pissa_B", [site.outputs, rank])]

@@ -7,7 +7,7 @@ use anyhow::Result;
 use hankel_models::adapters::{LinearAdapter, Stream};
 use hankel_models::reduce::{LayerAnalysis, ReduceError};
 use hankel_models::weights::hrm_file::layer_label;
-use hankel_models::{AdapterSet, Parameter};
+use hankel_models::{AdapterSet, Parameter, Role};
 use rayon::prelude::*;
 
 /// Numbers of values by role.
@@ -28,7 +28,7 @@ pub(super) fn count_parameters(model: &Model) -> ParameterCounts {
     }
     for parameter in model.adapters.parameters() {
         let n = parameter.elements() as u64;
-        counts.adapter += n;
+        counts.adapter += if parameter.role() == Role::Start { 0 } else { n };
         if !parameter.is_trainable() {
             counts.frozen += n;
         }
@@ -110,4 +110,33 @@ pub(super) fn scan_of(adapters: &AdapterSet) -> Option<String> {
     let (_, stream) = adapters.streams().next()?;
     let path = stream.adapter().recurrence().ok()??.path;
     Some(format!("{path:?}").to_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::fit::BackboneSnapshot;
+    use hankel_models::adapters::Context;
+
+    /// A rank is as many parameters wherever its factors begin.
+    #[test]
+    fn what_an_adapter_starts_from_is_not_counted() {
+        let count = |init: &str| {
+            let text = format!(
+                "[task]\nkind = \"parity\"\nlength = 8\n[backbone]\nlayers = 1\nd_model = 8\nheads = 2\n[[adapter]]\n\
+                 kind = \"lora\"\nrank = 2\ntargets = \"all-linear\"\ninit = \"{init}\"\n"
+            );
+            let (config, _) = Config::load(&text, "t.toml", &[]).unwrap();
+            let snapshot = BackboneSnapshot::new(&config).unwrap();
+            let placement = snapshot.backbone().placement();
+            let context = Context { placement: &placement, length: 8, steps: Some(5), pretrained: false };
+            let settings = config.adapter[0].method.settings(&context).unwrap().unwrap();
+            let adapters = AdapterSet::on(&settings, &placement, &snapshot.backbone().parameters(), 0).unwrap();
+            let model = snapshot.with_adapters(adapters).unwrap();
+            (count_parameters(&model).adapter, model.adapters.parameters().len())
+        };
+        let (zero, pissa) = (count("zero"), count("pissa"));
+        assert_eq!((pissa.0, pissa.1), (zero.0, 2 * zero.1));
+    }
 }

@@ -471,7 +471,7 @@ fn trained(model: &Model, settings: &TrainConfig) -> Result<Vec<Trained>> {
     let trained = |parameter: Parameter| -> Result<Trained> {
         let role = parameter.role();
         let of_role = match role {
-            Role::Matrix | Role::Vector => settings.lr,
+            Role::Matrix | Role::Vector | Role::Start => settings.lr,
             Role::Gate => settings.gate_lr.unwrap_or(settings.lr),
             Role::Rate => settings.rate_lr.unwrap_or(settings.lr),
         };
