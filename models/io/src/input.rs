@@ -104,6 +104,9 @@ const PACKED: [(&[u8], &str); 4] = [
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
 ];
 
+/// How Parquet files begin and end.
+const PARQUET: &[u8] = b"PAR1";
+
 /// `stored`, unpacked if it is a gzip file, which its content tells; `path` is for messages.
 ///
 /// # Errors
@@ -111,6 +114,11 @@ const PACKED: [(&[u8], &str); 4] = [
 pub fn unzipped(path: &Path, stored: Vec<u8>) -> Result<Vec<u8>> {
     if stored.starts_with(&[0x1f, 0x8b]) {
         return gunzip(path, &stored);
+    }
+    if stored.starts_with(PARQUET) && stored.ends_with(PARQUET) {
+        let problem = "it is a Parquet file: write it as JSON lines, which pandas' `read_parquet(FILE).to_json(OUT, orient=\"records\", \
+                       lines=True)` does";
+        return Err(Error::io("read", path)(io::Error::new(io::ErrorKind::InvalidData, problem)));
     }
     let beginning = PACKED.iter().find(|(beginning, _)| stored.starts_with(beginning)).map(|(_, how)| *how);
     // Behind the level.
@@ -184,6 +192,8 @@ mod tests {
             let refused = unzipped(Path::new("a"), packed.to_vec()).unwrap_err().to_string();
             assert!(refused.contains(&format!("it is {how}: unpack it")), "{refused}");
         }
+        let parquet = unzipped(Path::new("a"), b"PAR1 and more PAR1".to_vec()).unwrap_err().to_string();
+        assert!(parquet.contains("it is a Parquet file: write it as JSON lines"), "{parquet}");
         assert_eq!(unzipped(Path::new("a"), b"BZh is a word".to_vec()).unwrap(), b"BZh is a word");
     }
 
