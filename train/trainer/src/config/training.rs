@@ -1,5 +1,6 @@
 //! `[train]`, `[pretrain]` and `[adapter.train]`: how long and with which optimizer.
 
+use crate::format::counted;
 use crate::settings::check::Checks;
 use crate::tasks::TaskConfig;
 use schemars::JsonSchema;
@@ -145,6 +146,22 @@ impl TrainConfig {
         let per_step = (self.batch_size * self.accumulation).max(1) as f64;
         let passes = |epochs: f64| ((epochs * sequences as f64 / per_step).round() as u64).max(1);
         self.steps.unwrap_or_else(|| passes(self.epochs.unwrap_or(1.0)))
+    }
+
+    /// Tells how many of `sequences` a training of so many passes leaves out where its steps are rounded down, if that is much.
+    pub(crate) fn tell_unread(&self, sequences: usize, name: &str) {
+        let (steps, epochs) = (self.steps(sequences), self.epochs.unwrap_or(1.0));
+        let read = steps as f64 * (self.batch_size * self.accumulation) as f64;
+        let (asked, share) = (epochs * sequences as f64, 0.9);
+        if self.steps.is_none() && read < share * asked {
+            tell!(
+                "note: {name}: {} of {} sequences, to which epochs = {epochs} is rounded, leave out {:.0} of {asked:.0}: lower \
+                 `train.batch_size`, or set `train.steps`",
+                counted(steps as usize, "step"),
+                self.batch_size * self.accumulation,
+                asked - read
+            );
+        }
     }
 
     /// What cannot work in a training on `sequences`, if something cannot: a key, and what is to be said behind it.

@@ -102,6 +102,7 @@ impl Prepared {
                 memory = memory.max(memory::own(&memory::estimate(&model, settings, tokens, false)));
             }
             can_be(config.training_of(adapter), sequences, &adapter.name)?;
+            config.training_of(adapter).tell_unread(sequences, &adapter.name);
             can_be_truncated(adapter, &model.adapters, config.training_of(adapter), sequences)?;
         }
         let at_once = config.train.batch_size.saturating_mul(config.train.accumulation);
