@@ -5,7 +5,8 @@ use crate::format::counted;
 use crate::results::DataFile;
 use crate::settings::Paths;
 use crate::tasks::text::duplicate_groups;
-use crate::tasks::text::lines::Problems;
+use crate::tasks::text::lines::{Problems, text};
+use crate::tasks::text::records::each_record;
 use crate::tasks::{TaskError, file, named};
 use hankel_core::Random;
 use std::collections::{BTreeSet, HashSet};
@@ -67,6 +68,16 @@ pub(super) fn whole(config: &PlainTextConfig, path: &Path) -> Result<(Parts, Vec
     Ok((Parts { test, division: "nothing held out".to_owned(), ..Parts::default() }, files))
 }
 
+/// The field of a record that is a document.
+const TEXT: &str = "text";
+
+/// Whether the name of a file says that it has a record on every line, and not the text itself.
+fn has_records(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    [".jsonl", ".ndjson"].iter().any(|ending| name.ends_with(ending))
+}
+
 /// The documents of some files and folders.
 fn documents(
     key: &'static str,
@@ -84,12 +95,24 @@ fn documents(
             listed.push(path.clone());
         }
         for path in listed {
+            if has_records(&path) {
+                let taken = each_record(key, &path, &mut problems, |_, record| {
+                    let own = text(record, TEXT)?;
+                    found.extend((!own.trim().is_empty()).then(|| own.to_owned()));
+                    Ok(())
+                });
+                match taken {
+                    Err(TaskError::Empty { .. }) if is_folder => {}
+                    taken => files.push(taken?),
+                }
+                continue;
+            }
             let (content, data) = match file::read(key, &path) {
                 Err(TaskError::Empty { .. }) if is_folder => continue,
                 other => other?,
             };
-            let text = match std::str::from_utf8(file::without_mark(&content)) {
-                Ok(text) if !text.contains('\0') => text,
+            let whole = match std::str::from_utf8(file::without_mark(&content)) {
+                Ok(whole) if !whole.contains('\0') => whole,
                 Ok(_) => {
                     problems.note(format!("{}: it holds zero bytes, so it is not text", path.display()));
                     continue;
@@ -101,8 +124,8 @@ fn documents(
                 }
             };
             files.push(data);
-            is_divided |= separator.is_some_and(|separator| text.contains(separator));
-            let texts = separator.map_or_else(|| vec![text], |separator| text.split(separator).collect());
+            is_divided |= separator.is_some_and(|separator| whole.contains(separator));
+            let texts = separator.map_or_else(|| vec![whole], |separator| whole.split(separator).collect());
             found.extend(texts.into_iter().filter(|text| !text.trim().is_empty()).map(str::to_owned));
         }
     }
@@ -229,13 +252,13 @@ mod tests {
     }
 
     /// A text of its own for every number.
-    fn text(number: usize) -> String {
+    fn words(number: usize) -> String {
         (0..60).map(|word| format!("w{} ", word * (number + 3) % 101)).collect::<Vec<_>>().concat()
     }
 
     #[test]
     fn no_part_has_what_a_later_one_has() {
-        let texts = |numbers: &[usize]| numbers.iter().map(|&number| text(number)).collect::<Vec<_>>();
+        let texts = |numbers: &[usize]| numbers.iter().map(|&number| words(number)).collect::<Vec<_>>();
         let parts = divide(texts(&[0, 1, 2, 3]), Some(texts(&[2, 4, 5])), texts(&[3, 5]), &config("")).unwrap();
         assert_eq!((parts.train, parts.validation, parts.test), (texts(&[0, 1]), texts(&[2, 4]), texts(&[3, 5])));
         let nothing = divide(texts(&[0]), Some(texts(&[1])), texts(&[1]), &config("")).unwrap_err();
@@ -244,7 +267,7 @@ mod tests {
 
     #[test]
     fn whole_documents_or_the_ends_of_them() {
-        let twelve: Vec<String> = (0..12).map(text).collect();
+        let twelve: Vec<String> = (0..12).map(words).collect();
         let twice = [&twelve[..], &twelve].concat();
         let by_documents = divide(twice, None, Vec::new(), &config("validation_share = 0.25")).unwrap();
         assert_eq!((by_documents.train.len(), by_documents.validation.len()), (18, 6));
@@ -263,9 +286,9 @@ mod tests {
 
     #[test]
     fn held_out_files_win() {
-        let all: Vec<String> = (0..4).map(text).collect();
-        let parts = divide(all.clone(), Some(vec![text(1)]), vec![text(2)], &config("")).unwrap();
-        assert_eq!(parts.train, [text(0), text(3)]);
+        let all: Vec<String> = (0..4).map(words).collect();
+        let parts = divide(all.clone(), Some(vec![words(1)]), vec![words(2)], &config("")).unwrap();
+        assert_eq!(parts.train, [words(0), words(3)]);
         assert!(divide(all.clone(), Some(all), Vec::new(), &config("")).unwrap_err().contains("nothing is left"));
     }
 
@@ -300,6 +323,16 @@ mod tests {
         let found = documents("task.path", &paths, Some("<|end|>"), &mut files).unwrap();
         assert_eq!(found, ["first", "second", "third"]);
         assert_eq!(files.len(), 2);
+        write(
+            "corpus.jsonl",
+            b"{\"text\": \"one\\n\"}\n{\"text\": \" \"}\n{\"text\": \"two\", \"id\": 3}\n{\"content\": \"x\"}\n",
+        );
+        let records = Paths(vec![place.path().join("corpus.jsonl")]);
+        assert_eq!(documents("task.path", &records, None, &mut files).unwrap(), ["one\n", "two"]);
+        write("none.jsonl", b"{\"content\": \"x\"}\n");
+        let none = Paths(vec![place.path().join("none.jsonl")]);
+        let message = documents("task.path", &none, None, &mut files).unwrap_err().to_string();
+        assert!(message.contains("none.jsonl:1: has no `text`; there are `content`"), "{message}");
         let image = Paths(vec![place.path().join("image.png")]);
         let message = documents("task.path", &image, None, &mut files).unwrap_err().to_string();
         assert!(message.contains("image.png: byte 0 is not UTF-8, so it is not text"), "{message}");

@@ -71,7 +71,7 @@ impl TextFormat {
             Self::QmSum => Some(&["transcript", "query", "kind"]),
             Self::NarrativeQa => Some(&["text", "question", "title"]),
             Self::LongBench => Some(&["context", "input", "dataset"]),
-            Self::Dpo => Some(&["prompt"]),
+            Self::Dpo => Some(&["prompt", "system"]),
             Self::Jsonl => None,
         }
     }

@@ -2,7 +2,8 @@
 
 use super::config::TextConfig;
 use super::document::{Example, Question};
-use super::formats;
+use super::format::TextFormat;
+use super::formats::{self, SYSTEM};
 use super::layout::Layout;
 use super::lines::Problems;
 use super::render::Renderer;
@@ -60,6 +61,15 @@ pub(super) fn load(
         && train.iter().all(|example| !example.question.messages.is_empty() && example.question.fields.is_empty())
     {
         tell!("note: `task.{key}` has no effect: every example of `task.path` is a conversation");
+    }
+    let has_fields = |example: &Example| !example.question.fields.is_empty();
+    let is_instruction = |example: &&Example| has_fields(example) && !example.question.messages.is_empty();
+    if let Some(problem) = renderer.problem_of_chat().filter(|_| train.iter().any(|example| is_instruction(&example))) {
+        tell!("warning: instructions are plain prompts, since the model's chat template cannot be used: {problem}");
+    }
+    let has_system = |example: &Example| example.question.fields.contains_key(SYSTEM);
+    if config.format == TextFormat::Dpo && !renderer.names(SYSTEM) && train.iter().any(has_system) {
+        tell!("note: `system` of pairs of texts is not read: `task.prompt = \"{{system}}...{{prompt}}\"` reads it");
     }
     let seed = config.data_seed.unwrap_or(0);
     let is_drawn = validation.is_none();
@@ -161,15 +171,16 @@ fn examples(
         return Err(TaskError::Unusable(format!("{}nothing in {} can be used: {why}", named(key), names.join(", "))));
     }
     problems.warn();
-    // Documents are divided into tokens when they are read: a few tell.
-    let few: Vec<&Example> = examples.iter().filter(|example| example.fits).take(LOOKED_AT).collect();
+    // Documents are divided into tokens when they are read: a few from everywhere tell.
+    let every = examples.len().div_ceil(LOOKED_AT).max(1);
+    let few: Vec<&Example> = examples.iter().filter(|example| example.fits).step_by(every).collect();
     let is_cut = |example: &&Example| layout.is_cut(example).map(usize::from);
     let cut: usize = few.par_iter().map(is_cut).sum::<Result<usize, _>>().map_err(TaskError::Tokenizer)?;
     if cut > 0 {
-        let (which, length) = (if few.len() < LOOKED_AT { "" } else { "first " }, config.length);
+        let (which, length) = (if every == 1 { "" } else { " that were looked at" }, config.length);
         let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();
         tell!(
-            "note: of the {which}{} examples in {} {cut} are longer than `task.length` = {length} tokens: their documents are cut \
+            "note: of the {} examples{which} in {} {cut} are longer than `task.length` = {length} tokens: their documents are cut \
              (`task.truncation`)",
             few.len(),
             names.join(", ")
@@ -178,7 +189,7 @@ fn examples(
     Ok(examples)
 }
 
-/// Examples of which it is told how many are cut.
+/// Examples, at most, of which it is told how many are cut.
 const LOOKED_AT: usize = 256;
 
 /// Keeps `limit` examples, drawn at random, in their order.

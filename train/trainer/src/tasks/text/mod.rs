@@ -1,5 +1,6 @@
 //! Tasks on texts: questions about documents, answered by generation. The loss is on the answers.
 
+mod calls;
 mod config;
 mod dedup;
 mod document;
@@ -9,7 +10,7 @@ mod layout;
 pub mod lines;
 mod load;
 mod prompts;
-mod records;
+pub(super) mod records;
 mod render;
 mod scoring;
 mod split;

@@ -36,6 +36,19 @@ fn unknown() -> Value {
     json!({ "role": "assistant", "content": UNKNOWN })
 }
 
+/// Whether the answers of the first pair in the files of a run are lists of messages. What is not there any more tells nothing.
+fn pairs_are_conversations(paths: &Paths) -> bool {
+    let first = |path: &PathBuf| {
+        let (mut first, mut problems) = (None, Problems::default());
+        let _ = each_record("", path, &mut problems, |_, record| {
+            first.get_or_insert_with(|| record["chosen"].is_array());
+            Ok(())
+        });
+        first
+    };
+    paths.0.iter().find_map(first).unwrap_or(false)
+}
+
 /// The rules by which a line becomes a prompt.
 pub struct Prompts {
     layout: Layout,
@@ -45,6 +58,8 @@ pub struct Prompts {
     answer: Vec<String>,
     /// Whether lines may be pairs of answers.
     has_pairs: bool,
+    /// Whether those pairs were conversations.
+    has_conversations: bool,
     new_tokens: usize,
 }
 
@@ -120,12 +135,11 @@ impl Prompts {
         }
         // The prompts of pairs are those of one's own lines, without the answers.
         let has_pairs = config.format == TextFormat::Dpo;
-        let (prompt, answer) = if has_pairs { (None, None) } else { (config.prompt.clone(), config.answer.clone()) };
+        let has_conversations = has_pairs && pairs_are_conversations(&config.path);
         let config = TextConfig {
             format: TextFormat::Jsonl,
             max_new_tokens: Some(new_tokens),
-            prompt,
-            answer,
+            answer: config.answer.clone().filter(|_| !has_pairs),
             beta: None,
             ..config.clone()
         };
@@ -142,6 +156,7 @@ impl Prompts {
             turn_start,
             answer: answer.fields().map(str::to_owned).collect(),
             has_pairs,
+            has_conversations,
             new_tokens,
         })
     }
@@ -190,6 +205,11 @@ impl Prompts {
     pub fn of_line(&self, line: &Value, place: &str) -> Result<Prompt, String> {
         let is_pair = self.has_pairs && ["chosen", "rejected"].iter().all(|key| line.get(key).is_some());
         let mut line = if is_pair { with_chosen(line)? } else { line.clone() };
+        if self.has_conversations
+            && let Some(asked) = line["prompt"].as_str()
+        {
+            line["prompt"] = json!([{ "role": "user", "content": asked }]);
+        }
         if line["prompt"].is_array() && is_nothing(&line["completion"]) {
             line["completion"] = json!([]);
         }

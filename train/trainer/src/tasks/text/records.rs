@@ -14,13 +14,17 @@ use std::path::{Path, PathBuf};
 ///
 /// # Errors
 /// When the file cannot be read or is empty, or a table has no header that can be read.
-pub(super) fn each_record(
+pub(in crate::tasks) fn each_record(
     key: &'static str,
     path: &Path,
     problems: &mut Problems,
     mut take: impl FnMut(usize, &Value) -> Result<(), String>,
 ) -> Result<DataFile, TaskError> {
     let (content, data) = file::read(key, path)?;
+    if [&[0xff, 0xfe], &[0xfe, 0xff]].iter().any(|mark| content.starts_with(*mark)) {
+        let reason = "it is UTF-16: store it as UTF-8".to_owned();
+        return Err(TaskError::Unreadable { key, path: path.to_owned(), reason });
+    }
     let content = file::without_mark(&content);
     let begins = content.trim_ascii_start().first();
     match separator(path).filter(|_| begins != Some(&b'{')) {
@@ -83,7 +87,14 @@ fn table(
         let reason = format!("two of its columns are called `{}`: which is meant cannot be told", names[twice]);
         return Err(TaskError::Unreadable { key, path: path.to_owned(), reason });
     }
-    let open = open_quote(content, separator);
+    let Quotes { open, broken } = quotes(content, separator);
+    if let Some(line) = broken {
+        tell!(
+            "warning: {}:{line}: text stands behind the quote that closes a cell: if the cells are not quoted, everything between two cells \
+             that begin with a quote is one row",
+            path.display()
+        );
+    }
     let mut lines = Lines { content, at: 0, line: 1 };
     let mut rows = reader.records().peekable();
     while let Some(row) = rows.next() {
@@ -141,20 +152,35 @@ fn ends_line(byte: u8, next: Option<&u8>) -> bool {
     byte == b'\n' || (byte == b'\r' && next != Some(&b'\n'))
 }
 
-/// The line of a quote that begins a cell and that none ends. Within a cell two stand for one.
-fn open_quote(content: &[u8], separator: u8) -> Option<usize> {
-    let (mut line, mut open, mut begins) = (1, None, true);
+/// What is wrong with the quotes of a table.
+#[derive(Default)]
+struct Quotes {
+    /// The line of one that begins a cell and that none ends.
+    open: Option<usize>,
+    /// The first line on which a cell goes on behind the quote that ends it.
+    broken: Option<usize>,
+}
+
+/// Within a cell two quotes stand for one.
+fn quotes(content: &[u8], separator: u8) -> Quotes {
+    let (mut line, mut begins, mut found) = (1, true, Quotes::default());
     let mut bytes = content.iter().peekable();
     while let Some(&byte) = bytes.next() {
-        match open {
-            Some(_) if byte == b'"' && bytes.next_if_eq(&&b'"').is_none() => open = None,
-            None if byte == b'"' && begins => open = Some(line),
+        match found.open {
+            Some(_) if byte == b'"' && bytes.next_if_eq(&&b'"').is_none() => {
+                found.open = None;
+                let ends = |next: &&u8| [separator, b'\n', b'\r'].contains(*next);
+                if !bytes.peek().is_none_or(ends) {
+                    found.broken.get_or_insert(line);
+                }
+            }
+            None if byte == b'"' && begins => found.open = Some(line),
             _ => {}
         }
         line += usize::from(ends_line(byte, bytes.peek().copied()));
-        begins = open.is_none() && [separator, b'\n', b'\r'].contains(&byte);
+        begins = found.open.is_none() && [separator, b'\n', b'\r'].contains(&byte);
     }
-    open
+    found
 }
 
 #[cfg(test)]
@@ -236,6 +262,10 @@ mod tests {
             let quote = ":9: the quote that opens here is never closed: everything after it is one row";
             assert_eq!(told, [":7: it has 1 cell, the header 2", ":8: it has 3 cells, the header 2", quote], "{end:?}");
         }
+        let broken = |table: &str| quotes(table.as_bytes(), b'\t').broken;
+        assert_eq!(broken("a\tb\n\"Well\" he said\tx\n"), Some(2));
+        assert_eq!(broken("a\tb\nx\t\"Well\ny\tz\n\"Oh\tx\n"), Some(4));
+        assert_eq!(broken("a\tb\n\"x \"\"y\"\"\nz\"\t\"v\"\r\nit's \"so\"\t1"), None);
         // Columns without a name, as spreadsheets leave them, are nothing.
         assert_eq!(read("f.csv", b"a,,\nx,1,2\n").0, ["x"]);
         let place = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
 //! From questions to what is read and learned.
 
+use super::calls;
 use super::config::{DEFAULT_NEW_TOKENS, DOCUMENT, Roles, TextConfig};
 use super::document::{Document, Example, Piece, Question};
 use super::format::TextFormat;
@@ -62,6 +63,17 @@ impl Renderer {
         })
     }
 
+    /// Why instructions are no conversations, where the model has a chat template that cannot be used.
+    pub(super) fn problem_of_chat(&self) -> Option<&str> {
+        self.chat.as_ref().err().filter(|_| self.is_usual && self.roles.is_none()).map(String::as_str)
+    }
+
+    /// Whether a prompt names a field.
+    pub(super) fn names(&self, field: &str) -> bool {
+        let is_it = |part: &Part| matches!(part, Part::Field(name) if name == field);
+        self.prompt.as_ref().is_some_and(|prompt| prompt.parts().iter().any(is_it))
+    }
+
     /// A question in the words of the templates.
     ///
     /// # Errors
@@ -118,6 +130,7 @@ impl Renderer {
                     if question.document.text.trim().is_empty() {
                         return Err(format!("its `{name}` is missing or empty{there}"));
                     }
+                    self.give_space(&mut pieces, &mut question.document);
                     pieces.push(Piece::Document);
                     continue;
                 }
@@ -152,6 +165,16 @@ impl Renderer {
         Ok(Example { question, pieces, new_tokens, fits: true, ..Example::default() })
     }
 
+    /// Moves a space between the last piece and a document of one's own into the document: by itself it would be a token that a text
+    /// tokenised as a whole does not have.
+    fn give_space(&self, pieces: &mut [Piece], document: &mut Arc<Document>) {
+        let Some(Piece::Text(before)) = pieces.last_mut().filter(|_| self.format.is_own()) else { return };
+        if before.ends_with(' ') && !document.text.starts_with(char::is_whitespace) {
+            before.pop();
+            *document = Arc::new(Document { id: document.id.clone(), text: format!(" {}", document.text) });
+        }
+    }
+
     /// What the model writes when it chooses each option.
     ///
     /// # Errors
@@ -183,7 +206,8 @@ impl Renderer {
             (None, Ok(Some(template))) => {
                 let of_record = question.tools.take().map(|tools| template.with("tools", tools));
                 let template = of_record.as_ref().unwrap_or(template);
-                let mut conversation = template.conversation(&question.messages)?;
+                let (messages, mut conversation) = calls::written_by(template, &question.messages)?;
+                question.messages = messages;
                 if words.is_empty() && !writes_calls(template, &question.messages, &conversation.text) {
                     return Err("ends with `tool_calls`, which the model's chat template does not write".to_owned());
                 }

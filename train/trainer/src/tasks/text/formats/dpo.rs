@@ -45,8 +45,13 @@ fn texts(record: &Value) -> Result<Question, String> {
     if fields["chosen"] == fields["rejected"] {
         return Err(SAME.to_owned());
     }
+    let system = record.get("system").and_then(Value::as_str).filter(|system| !system.trim().is_empty());
+    fields.extend(system.map(|system| (SYSTEM.to_owned(), system.to_owned())));
     Ok(Question { references: vec![fields["chosen"].clone()], fields, ..Question::default() })
 }
+
+/// What a prompt of texts may name beside `prompt`.
+pub(in super::super) const SYSTEM: &str = "system";
 
 const SAME: &str = "`chosen` and `rejected` are the same";
 

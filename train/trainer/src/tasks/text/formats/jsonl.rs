@@ -51,11 +51,12 @@ pub(in super::super) fn joined(record: &Value) -> Result<Option<Value>, String> 
     Ok(Some(joined))
 }
 
-/// Every text and number of the record is a field.
+/// Every text, number, `true` and `false` of the record is a field.
 fn fields(record: &Value) -> Result<Question, String> {
     let value = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
         _ => None,
     };
     let entries = record.as_object().into_iter().flatten();
@@ -65,7 +66,7 @@ fn fields(record: &Value) -> Result<Question, String> {
     if fields.is_empty() && record.as_object().is_some_and(|record| record.values().any(is_list)) {
         return Err(format!("has no conversation, which is read from `messages` or `conversations`{}", others(record)));
     }
-    let messages = instruction(&mut fields);
+    let messages = instruction(&mut fields, &history(record)?);
     Ok(Question { fields, references: references(record)?, messages, ..Question::default() })
 }
 
@@ -80,10 +81,22 @@ fn references(record: &Value) -> Result<Vec<String>, String> {
     }
 }
 
-/// Alpaca's fields as a prompt in its published words with the completion, and as a conversation.
+/// What was said before an instruction, pairs of texts (LLaMA-Factory).
+fn history(record: &Value) -> Result<Vec<[String; 2]>, String> {
+    if !is_there(record, "history") || record.get("instruction").is_none() {
+        return Ok(Vec::new());
+    }
+    let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
+        Some([Value::String(asked), Value::String(said)]) => Ok([asked.clone(), said.clone()]),
+        _ => Err("`history` holds something else than pairs of texts".to_owned()),
+    };
+    list(record, "history")?.iter().map(pair).collect()
+}
+
+/// Alpaca's fields as a prompt in its published words with the completion, and as a conversation; `history` goes before.
 ///
 /// Source: <https://github.com/tatsu-lab/stanford_alpaca>.
-fn instruction(fields: &mut BTreeMap<String, String>) -> Vec<Value> {
+fn instruction(fields: &mut BTreeMap<String, String>, history: &[[String; 2]]) -> Vec<Value> {
     let [Some(instruction), Some(output)] = ["instruction", "output"].map(|key| fields.get(key).cloned()) else {
         return Vec::new();
     };
@@ -104,11 +117,16 @@ fn instruction(fields: &mut BTreeMap<String, String>) -> Vec<Value> {
              request."
         )
     });
-    let prompt = format!("{begin}\n\n### Instruction:\n{instruction}\n\n{part}### Response:");
+    let before = |[asked, said]: &[String; 2]| format!("### Instruction:\n{asked}\n\n### Response:\n{said}\n\n");
+    let before: String = history.iter().map(before).collect();
+    let prompt = format!("{begin}\n\n{before}### Instruction:\n{instruction}\n\n{part}### Response:");
     let asked = if is_alone { instruction } else { format!("{instruction}\n\n{input}") };
     let system = system.map(|system| json!({"role": "system", "content": system}));
-    let asked = json!({"role": "user", "content": asked});
-    let messages = system.into_iter().chain([asked, json!({"role": "assistant", "content": output})]).collect();
+    let turns = |[asked, said]: &[String; 2]| {
+        [json!({"role": "user", "content": asked}), json!({"role": "assistant", "content": said})]
+    };
+    let last = turns(&[asked, output.clone()]);
+    let messages = system.into_iter().chain(history.iter().flat_map(turns)).chain(last).collect();
     fields.extend([("prompt".to_owned(), prompt), ("completion".to_owned(), output)]);
     messages
 }
@@ -219,11 +237,24 @@ pub(super) fn message(message: &Value) -> Result<Value, String> {
     if text(&message, "role")?.trim().is_empty() {
         return Err("`role` is empty".to_owned());
     }
+    if let Some(parts) = fields.get("content").and_then(Value::as_array) {
+        message["content"] = text_of(parts)?.into();
+    }
     // A call of a tool needs no words.
-    if !fields.contains_key("tool_calls") {
+    if !has_calls(&message) {
         text(&message, "content")?;
     }
     Ok(message)
+}
+
+/// OpenAI's parts of a content, of which only texts are read.
+fn text_of(parts: &[Value]) -> Result<String, String> {
+    let text_of_part = |part: &Value| match (part["type"].as_str(), part["text"].as_str()) {
+        (Some("text") | None, Some(text)) => Ok(text.to_owned()),
+        (Some(kind), _) => Err(format!("`content` has a part of the type {kind:?}, and only texts are read")),
+        (None, None) => Err("`content` is a list, expected a text".to_owned()),
+    };
+    parts.iter().map(text_of_part).collect()
 }
 
 #[cfg(test)]
@@ -282,8 +313,12 @@ mod tests {
                 "has no conversation, which is read from `messages` or `conversations`; there are `conversation`",
             ),
             (
-                json!({"messages": [messages[1], {"role": "assistant", "content": null, "tool_calls": []}]}),
+                json!({"messages": [messages[1], {"role": "assistant", "content": " ", "tool_calls": []}]}),
                 "`messages` must end with what the assistant says; its last message is blank",
+            ),
+            (
+                json!({"messages": [messages[1], {"role": "assistant", "content": null, "tool_calls": []}]}),
+                "message 2: `content` is null, expected a text",
             ),
             (json!({"messages": "Hi"}), "`messages` is a text, expected a list"),
             (json!({"messages": [3]}), "message 1: is not an object"),
@@ -300,6 +335,41 @@ mod tests {
         ] {
             assert_eq!(read(&record).unwrap_err(), problem);
         }
+    }
+
+    #[test]
+    fn contents_of_other_forms() {
+        let parts = |kind: &str| json!([{"type": "text", "text": "Hi "}, {"type": kind, "text": "Tom"}]);
+        let said = |content: Value| {
+            let asked = json!({"role": "user", "content": content, "tool_calls": null});
+            read(&json!({"messages": [asked, {"role": "assistant", "content": "Hello.", "tool_calls": null}]}))
+        };
+        assert_eq!(said(parts("text")).unwrap().messages[0]["content"], "Hi Tom");
+        assert_eq!(said(json!("Hi")).unwrap().messages[0]["content"], "Hi");
+        for (content, problem) in [
+            (
+                json!([{"type": "image_url", "image_url": "x"}]),
+                "`content` has a part of the type \"image_url\", and only texts are read",
+            ),
+            (json!([3]), "`content` is a list, expected a text"),
+            (json!(null), "`content` is null, expected a text"),
+        ] {
+            assert_eq!(said(content).unwrap_err(), format!("message 1: {problem}"));
+        }
+        let fields = read(&json!({"prompt": "Is it?", "completion": true, "n": 3, "no": null})).unwrap().fields;
+        assert_eq!((&fields["completion"][..], &fields["n"][..], fields.len()), ("true", "3", 3));
+    }
+
+    #[test]
+    fn instructions_may_have_a_history() {
+        let record = json!({"instruction": "And now?", "output": "Tom", "history": [["My name is Tom", "Hi Tom"]]});
+        let question = read(&record).unwrap();
+        let said: Vec<&str> = question.messages.iter().map(|message| message["content"].as_str().unwrap()).collect();
+        assert_eq!(said, ["My name is Tom", "Hi Tom", "And now?", "Tom"]);
+        let before = "\n\n### Instruction:\nMy name is Tom\n\n### Response:\nHi Tom\n\n### Instruction:\nAnd now?\n\n### Response:";
+        assert!(question.fields["prompt"].ends_with(before), "{}", question.fields["prompt"]);
+        let broken = json!({"instruction": "x", "output": "y", "history": ["z"]});
+        assert_eq!(read(&broken).unwrap_err(), "`history` holds something else than pairs of texts");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use serde_json::Value;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-pub(super) use dpo::with_chosen;
+pub(super) use dpo::{SYSTEM, with_chosen};
 pub(super) use jsonl::{CONVERSATIONS, has_calls, has_no_weight, is_answer, is_blank, is_nothing, joined};
 pub(super) use longbench::{Measure, check_dataset, instructions, measure};
 

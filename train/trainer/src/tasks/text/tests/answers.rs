@@ -18,6 +18,25 @@ fn prompts(more: &[&str]) -> Prompts {
     Prompts::of_run(&TaskConfig::Text(task), None).unwrap()
 }
 
+/// A prompt of pairs of texts is put into the template that they were trained with.
+#[test]
+fn prompts_of_pairs_are_those_of_the_run() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("pairs.jsonl");
+    let pair = |n: usize| json!({"prompt": format!("Ball {n}."), "chosen": " red", "rejected": " blue", "system": "Be brief."});
+    std::fs::write(&path, lines(&[pair(1), pair(2), pair(3)])).unwrap();
+    let set = ["task.prompt='{system} Story: {prompt} It is'", "task.validation_share=0.4", "task.beta=0.1"];
+    let task = config("dpo", &path.display().to_string(), &set).unwrap();
+    let text = Text::open(&task).unwrap();
+    let prompts = Prompts::of_run(&TaskConfig::Text(task), None).unwrap();
+    for example in all(&text) {
+        let asked = json!({"prompt": example.question.document.text.trim(), "system": "Be brief."});
+        let ids = prompts.of_line(&asked, "1").unwrap().ids;
+        assert_eq!(ids, text.layout().prompt(example).unwrap());
+        assert!(text.layout().tokenizer().decode(&ids).unwrap().starts_with("Be brief. Story: Ball"));
+    }
+}
+
 /// Instructions are compared with their output, whatever writes them.
 #[test]
 fn instructions_have_references() {

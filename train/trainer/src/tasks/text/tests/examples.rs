@@ -28,6 +28,22 @@ fn answers_that_are_not_generated_take_no_room() {
     assert!(all(&text).all(|example| example.new_tokens == 8));
 }
 
+/// A space before a document is a token of its own only where the two are divided.
+#[test]
+fn a_prompt_has_the_tokens_of_its_whole_text() {
+    let lines =
+        "{\"prompt\": \"Who wrote it?\", \"completion\": \" Ann\"}\n{\"prompt\": \"Why?\", \"completion\": \" So\"}\n";
+    for template in ["Question: {prompt}\\nAnswer:", "[INST] {prompt} [/INST]", "{prompt}", " {prompt}", "A\\n{prompt}"]
+    {
+        let text = own(lines, &[&format!("task.prompt=\"{template}\""), "task.validation_share=0.4"]).unwrap();
+        for example in all(&text) {
+            let ids = text.layout().prompt(example).unwrap();
+            let whole = template.replace("\\n", "\n").replace("{prompt}", example.question.document.text.trim());
+            assert_eq!(ids, text.layout().tokenizer().encode_with_special(&whole).unwrap(), "{template}: {whole}");
+        }
+    }
+}
+
 /// A field called `prompt` that no template names does not make examples the same.
 #[test]
 fn fields_that_are_not_read_divide_nothing() {
