@@ -1,5 +1,6 @@
 //! Text to token ids and back, by the `tokenizer.json` beside a model or the tokenizer in a GGUF file.
 
+mod added;
 mod text;
 
 pub use text::{TextStream, TokenTexts};
@@ -127,10 +128,6 @@ impl Tokenizer {
         // What a file keeps of the last call in Python: transformers, too, cuts and pads only when it is asked to.
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| malformed(error.to_string()))?;
-        let beyond = beyond(&inner, &directory.join("config.json"))?;
-        let ids = inner.get_vocab(true).into_values().filter(|id| !beyond.contains(id)).max();
-        let ids = ids.map_or(0, |id| id as usize + 1);
-        let mut tokenizer = Tokenizer { beyond, ..Tokenizer::bare(path, inner, ids) }.surrounded();
         let names = [CONFIG_FILE, SPECIAL_FILE].map(|name| directory.join(name));
         let [config, map] = [read_config(&names[0])?, read_config(&names[1])?];
         let special = |key: &'static str| {
@@ -141,6 +138,15 @@ impl Tokenizer {
             let text = value.get("content").unwrap_or(value).as_str()?;
             Some((path, key, text.to_owned()))
         };
+        let named = ["bos_token", "eos_token"].into_iter().chain(OTHERS).filter_map(special);
+        let named: Vec<String> = named.map(|(_, _, text)| text).collect();
+        without_panic(|| added::add(&mut inner, &config, &named))
+            .and_then(|added| added)
+            .map_err(|reason| WeightsError::content(&names[0], reason))?;
+        let beyond = beyond(&inner, &directory.join("config.json"))?;
+        let ids = inner.get_vocab(true).into_values().filter(|id| !beyond.contains(id)).max();
+        let ids = ids.map_or(0, |id| id as usize + 1);
+        let mut tokenizer = Tokenizer { beyond, ..Tokenizer::bare(path, inner, ids) }.surrounded();
         tokenizer.others = OTHERS.into_iter().filter_map(special).map(|(_, key, text)| (key, text)).collect();
         if names.iter().any(|path| path.is_file()) {
             tokenizer.bos = special("bos_token").map(|named| tokenizer.named(named)).transpose()?;
@@ -158,7 +164,8 @@ impl Tokenizer {
         let turns = gguf::tokenizer::ENDS.into_iter().filter(|token| added.is_special_token(token));
         let turns: Vec<u32> = turns.filter_map(|token| tokenizer.inner.token_to_id(token)).collect();
         tokenizer.ends.extend(turns);
-        // What is said here wins over the post-processor, as in transformers.
+        // What is said here wins over the post-processor, as in llama.cpp and the Llama tokenizers of transformers 4; transformers 5 goes by
+        // the post-processor alone.
         let asked = |key: &str| config.get(key).and_then(Value::as_bool);
         if let Some(begins) = asked("add_bos_token") {
             tokenizer.before = tokenizer.bos.filter(|_| begins).into_iter().collect();

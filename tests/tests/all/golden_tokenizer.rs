@@ -178,6 +178,41 @@ fn what_is_put_around_a_text() {
     }
 }
 
+/// Ids of transformers 5.24 (`PreTrainedTokenizerFast`).
+#[test]
+fn added_tokens_of_the_configuration_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let original = fs::read_to_string(folder().join("tokenizer.json")).unwrap();
+    let mut none: Value = serde_json::from_str(&original).unwrap();
+    none["added_tokens"] = serde_json::json!([]);
+    let names = r#""bos_token": "<s>", "eos_token": "</s>""#;
+    let listed = |tokens: &str| format!("{{{names}, \"added_tokens_decoder\": {{{tokens}}}}}");
+    for (file, config, text, expected) in [
+        (
+            &original,
+            listed(r#""32000": {"content": "<|im_start|>", "special": true}"#),
+            "<|im_start|>user</s> hi",
+            &[1, 32000, 2188, 2, 28705, 12014][..],
+        ),
+        (
+            &original,
+            listed(r#""2": {"content": "</s>", "rstrip": true, "special": true}"#),
+            "user</s> hi",
+            &[1, 2188, 2, 12014],
+        ),
+        (&none.to_string(), format!("{{{names}}}"), "user</s> hi", &[1, 2188, 2, 28705, 12014]),
+    ] {
+        fs::write(directory.path().join("tokenizer.json"), file).unwrap();
+        fs::write(directory.path().join("tokenizer_config.json"), &config).unwrap();
+        let tokenizer = Tokenizer::load(directory.path()).unwrap();
+        assert_eq!(tokenizer.encode_with_special(text).unwrap(), expected, "{config}");
+        assert_eq!(tokenizer.decode(&[2]).unwrap(), "", "{config}");
+    }
+    fs::write(directory.path().join("tokenizer_config.json"), r#"{"added_tokens_decoder": {"2": 3}}"#).unwrap();
+    let message = Tokenizer::load(directory.path()).err().unwrap().to_string();
+    assert!(message.contains("tokenizer_config.json: added_tokens_decoder: "), "{message}");
+}
+
 #[test]
 fn tokens_know_their_places() {
     let tokenizer = Tokenizer::load(&folder()).unwrap();
