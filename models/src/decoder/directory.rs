@@ -26,14 +26,19 @@ const COMPANIONS: [&str; 8] = [
     TOOLS_FILE,
 ];
 
-/// `config.json` of the directory, with all its fields, or what a GGUF file says in its spelling.
+/// `config.json` of the directory, or what a GGUF file says in its spelling; all its fields, but those that name Python files, which are
+/// not copied.
 pub(super) fn read_config(directory: &Path) -> Result<Value> {
     if gguf::is_gguf(directory) {
         return Ok(GgufModel::open(directory)?.config().clone());
     }
     let path = directory.join(CONFIG_FILE);
     let text = hankel_io::input::read(&path)?;
-    serde_json::from_slice(&text).map_err(|e| WeightsError::content(&path, e.to_string()))
+    let mut config: Value = serde_json::from_slice(&text).map_err(|e| WeightsError::content(&path, e.to_string()))?;
+    if let Some(fields) = config.as_object_mut() {
+        fields.remove("auto_map");
+    }
+    Ok(config)
 }
 
 /// Fails where a model's files hold more than was taken: tensors that it does not have, or a head of its own where the embedding is to
@@ -159,8 +164,10 @@ pub(super) fn type_name(dtype: DType) -> Option<&'static str> {
 pub(crate) fn open(directory: &Path, config: &DecoderConfig) -> Result<ModelFiles> {
     let mut files = ModelFiles::open(directory)?;
     let names = &config.family.names;
-    if !files.contains(&format!("{}.weight", names.embedding)) {
-        files.add_prefix(names.prefix);
+    let embedding = format!("{}.weight", names.embedding);
+    // A checkpoint of the model without its head.
+    if !files.contains(&embedding) && embedding.strip_prefix(names.prefix).is_some_and(|bare| files.contains(bare)) {
+        files.add_prefix(names.prefix, names.head);
     }
     config.family.ignored.iter().for_each(|suffix| files.ignore(suffix));
     Ok(files)

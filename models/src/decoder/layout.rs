@@ -51,7 +51,7 @@ pub enum Up {
 impl Names {
     /// Those of Llama, which most families took over.
     pub const LLAMA: Names = Names {
-        prefix: "",
+        prefix: "model.",
         embedding: "model.embed_tokens",
         positions: "",
         layers: "model.layers",

@@ -206,7 +206,8 @@ impl Rope {
         }
         let theta = written.or(p.rope_theta).unwrap_or(theta);
         let need = |name: &str, value: Option<f64>| value.ok_or_else(|| format!("{key}: {name} is missing"));
-        let original = p.original_max_position_embeddings.or(original);
+        // transformers goes by that of the whole configuration where there are two.
+        let original = original.or(p.original_max_position_embeddings);
         let scaling = match p.rope_type.as_deref().or(p.older_type.as_deref()).unwrap_or("default") {
             "default" => RopeScaling::None,
             "linear" => RopeScaling::Linear { factor: need("factor", p.factor)? },

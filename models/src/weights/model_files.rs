@@ -138,10 +138,12 @@ impl ModelFiles {
         self.entries.retain(|name, _| !name.ends_with(suffix));
     }
 
-    /// Puts `prefix` before every name.
-    pub(crate) fn add_prefix(&mut self, prefix: &str) {
+    /// Puts `prefix` before every name but that of the module `head`.
+    pub(crate) fn add_prefix(&mut self, prefix: &str, head: &str) {
+        let is_head = |name: &str| name.strip_prefix(head).is_some_and(|rest| rest.starts_with('.'));
+        let named = |name: String| if is_head(&name) { name } else { format!("{prefix}{name}") };
         let entries = std::mem::take(&mut self.entries);
-        self.entries = entries.into_iter().map(|(name, entry)| (format!("{prefix}{name}"), entry)).collect();
+        self.entries = entries.into_iter().map(|(name, entry)| (named(name), entry)).collect();
     }
 
     /// Fails if a tensor was not taken. Gives back the memory of what was copied.

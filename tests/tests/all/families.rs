@@ -6,12 +6,15 @@ use hankel_models::adapters::{
     AdaLora, AdaLoraConfig, Dora, HankelShared, Hrm, HrmConfig, HrmPreset, Ia3, Ia3Config, Lora, LoraConfig, Selective,
     hankel_shared, selective,
 };
-use hankel_models::decoder::{InitType, LoadOptions, families, init_model};
+use hankel_models::decoder::{InitType, LoadOptions, Positions, families, init_model};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Parameter, Pass};
 use hankel_tests::decoders::{loss_of, values};
 use hankel_tests::sequences::{packed_documents_are_apart, parts_carry_their_state, turns_are_known_by_memory_alone};
 use proptest::prelude::*;
-use serde_json::json;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde_json::{Value, json};
+use std::fs;
 use std::path::Path;
 
 /// Configurations with the features of their families.
@@ -238,6 +241,54 @@ fn four_bits() {
             close(&format!("{kind} on {case}"), &found, &expected, 1e-4);
         }
     }
+}
+
+/// As `AutoModel` saves them: names without the prefix, and of old versions the rotary frequencies.
+#[test]
+fn checkpoints_of_the_model_alone() {
+    for case in CASES {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model");
+        init_model(model(case, &usual()).config(), 7, InitType::F32, &path).unwrap();
+        let load = || Decoder::load(&path, LoadOptions::default()).unwrap();
+        let whole = load();
+        let names = &whole.config().family.names;
+        let none = AdapterSet::none(&whole.placement());
+        let expected = logits(&whole, &none);
+        let file = path.join("model.safetensors");
+        let bytes = fs::read(&file).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let zeros = [0; 8];
+        let frequencies = TensorView::new(Dtype::F32, vec![2], &zeros).unwrap();
+        let rotary = matches!(whole.config().positions, Positions::Rotary(_));
+        let more = ["rotary_emb.inv_freq", "layers.0.self_attn.rotary_emb.inv_freq"].map(str::to_owned);
+        let more = more.into_iter().filter(|_| rotary).map(|name| (name, frequencies.clone()));
+        let is_head = |name: &str| name.starts_with(names.head);
+        let bare = |name: &str| if is_head(name) { name.to_owned() } else { name.replacen(names.prefix, "", 1) };
+        let own = tensors.iter().map(|(name, view)| (bare(name), view));
+        fs::write(&file, safetensors::serialize(own.chain(more), None).unwrap()).unwrap();
+        assert_eq!(logits(&load(), &none), expected, "{case}");
+    }
+}
+
+/// transformers reads it outside `rope_scaling`, and there wins over what stands inside.
+#[test]
+fn the_original_length_of_phi3() {
+    let scaling = |inside: Value| json!({"type": "longrope", "short_factor": [1.0, 1.0], "long_factor": [2.0, 4.0], "original_max_position_embeddings": inside});
+    let config = |original: Value, inside: Value| {
+        let json = json!({
+            "model_type": "phi3", "vocab_size": 32, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "max_position_embeddings": 256, "original_max_position_embeddings": original,
+            "rope_scaling": scaling(inside),
+        });
+        DecoderConfig::parse(json.to_string().as_bytes()).unwrap()
+    };
+    let small = config(json!(4), Value::Null);
+    assert_eq!(small, config(json!(4), json!(64)));
+    assert_ne!(small, config(json!(64), json!(4)));
+    let written = small.to_json("float32");
+    assert_eq!(written["original_max_position_embeddings"], 4);
+    assert_eq!(DecoderConfig::parse(written.to_string().as_bytes()).unwrap(), small);
 }
 
 #[test]

@@ -486,12 +486,15 @@ fn quantised_directories_load_and_compute_as_quantising_on_the_fly() {
 }
 
 #[test]
-fn a_quantised_model_keeps_its_chat_template() {
+fn a_quantised_model_keeps_its_chat_template_and_no_code() {
     let model = copy("mistral/window/hf");
     fs::write(model.path().join("chat_template.jinja"), "{{ messages[0]['content'] }}").unwrap();
     let to = model.path().join("quantised");
+    // What names Python files that are not copied would keep transformers from loading it.
+    edit(&model.path().join("config.json"), |config| config["auto_map"] = json!({"AutoConfig": "own.Config"}));
     quantize_model(model.path(), &to, false).unwrap();
     assert_eq!(fs::read_to_string(to.join("chat_template.jinja")).unwrap(), "{{ messages[0]['content'] }}");
+    assert!(!fs::read_to_string(to.join("config.json")).unwrap().contains("auto_map"));
 }
 
 #[test]

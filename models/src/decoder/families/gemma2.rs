@@ -1,7 +1,7 @@
 //! Gemma 2: gains of `1 + weight`, four norms a layer, capped scores and logits, windows in every other layer.
 
 use super::gemma3::NAMES;
-use super::{Family, layer_types, read_sizes, write_common, write_layer_types};
+use super::{Family, STORED_FREQUENCIES, layer_types, read_sizes, write_common, write_layer_types};
 use crate::decoder::config::{Activation, Biases, DecoderConfig, LayerSet, Positions};
 use crate::decoder::rope::Rope;
 use serde_json::json;
@@ -11,7 +11,7 @@ pub static GEMMA2: Family = Family {
     model_type: "gemma2",
     architecture: "Gemma2ForCausalLM",
     names: NAMES,
-    ignored: &[],
+    ignored: STORED_FREQUENCIES,
     read: |family, keys| {
         for key in ["hidden_activation", "hidden_act"] {
             keys.only(key, &json!("gelu_pytorch_tanh"))?;

@@ -1,7 +1,7 @@
 //! The text models of Gemma 3: gains of `1 + weight`, four norms a layer and norms of queries and keys, windows in most layers,
 //! which have a rotary embedding of their own.
 
-use super::{Family, layer_types, read_sizes, write_common, write_layer_types};
+use super::{Family, STORED_FREQUENCIES, layer_types, read_sizes, write_common, write_layer_types};
 use crate::decoder::config::{Activation, Biases, DecoderConfig, LayerSet, Positions, QkNorm};
 use crate::decoder::keys::Keys;
 use crate::decoder::layout::Names;
@@ -24,7 +24,7 @@ pub static GEMMA3_TEXT: Family = Family {
     model_type: "gemma3_text",
     architecture: "Gemma3ForCausalLM",
     names: NAMES,
-    ignored: &[],
+    ignored: STORED_FREQUENCIES,
     read: |family, keys| {
         for key in ["hidden_activation", "hidden_act"] {
             keys.only(key, &json!("gelu_pytorch_tanh"))?;

@@ -1,6 +1,6 @@
 //! Granite 3: Llama with four multipliers.
 
-use super::{Family, read_common, write_common};
+use super::{Family, STORED_FREQUENCIES, read_common, write_common};
 use crate::decoder::config::{Biases, DecoderConfig};
 use crate::decoder::layout::Names;
 use serde_json::json;
@@ -10,7 +10,7 @@ pub static GRANITE: Family = Family {
     model_type: "granite",
     architecture: "GraniteForCausalLM",
     names: Names::LLAMA,
-    ignored: &[],
+    ignored: STORED_FREQUENCIES,
     read: |family, keys| {
         let attention = keys.or("attention_bias", false)?;
         Ok(DecoderConfig {

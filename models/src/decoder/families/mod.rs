@@ -70,8 +70,8 @@ pub fn of(model_type: &str) -> Option<&'static Family> {
     FAMILIES.into_iter().find(|family| family.model_type == model_type)
 }
 
-/// The rotary frequencies, which old Llama checkpoints store although they follow from the configuration.
-const STORED_FREQUENCIES: &[&str] = &[".self_attn.rotary_emb.inv_freq"];
+/// The rotary frequencies, which old checkpoints store although they follow from the configuration.
+const STORED_FREQUENCIES: &[&str] = &["rotary_emb.inv_freq"];
 
 /// What every family that took over Llama's keys has in common. `theta` is the base of the wavelengths when none is
 /// written.

@@ -1,6 +1,6 @@
 //! OLMo 2: norms after the sub-layers, on what they add to the stream, and of whole queries and keys.
 
-use super::{Family, read_common, write_common};
+use super::{Family, STORED_FREQUENCIES, read_common, write_common};
 use crate::decoder::config::{Biases, DecoderConfig, QkNorm};
 use crate::decoder::layout::Names;
 use serde_json::json;
@@ -13,7 +13,7 @@ pub static OLMO2: Family = Family {
         norms: [None, Some("post_attention_layernorm"), None, Some("post_feedforward_layernorm")],
         ..Names::LLAMA
     },
-    ignored: &[],
+    ignored: STORED_FREQUENCIES,
     read: |family, keys| {
         let attention = keys.or("attention_bias", false)?;
         let biases = Biases { qkv: attention, output: attention, mlp: false };

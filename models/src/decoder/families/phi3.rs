@@ -1,6 +1,6 @@
 //! Phi-3: queries, keys and values in one projection, gate and value in another.
 
-use super::{Family, read_common, write_common};
+use super::{Family, STORED_FREQUENCIES, read_common, write_common};
 use crate::decoder::config::DecoderConfig;
 use crate::decoder::layout::{Names, Up};
 use serde_json::json;
@@ -10,7 +10,7 @@ pub static PHI3: Family = Family {
     model_type: "phi3",
     architecture: "Phi3ForCausalLM",
     names: Names { qkv: &["qkv_proj"], up: Up::Fused("gate_up_proj"), ..Names::LLAMA },
-    ignored: &[],
+    ignored: STORED_FREQUENCIES,
     read: |family, keys| {
         keys.only("attention_bias", &json!(false))?;
         let (sliding_window, norm_eps) = (keys.get("sliding_window")?, keys.or("rms_norm_eps", 1e-5)?);
@@ -19,5 +19,10 @@ pub static PHI3: Family = Family {
     write: |config, map| {
         write_common(config, map);
         map.insert("sliding_window".into(), json!(config.sliding_window));
+        // transformers reads it here alone, and takes 4096 where it is not.
+        let original = map.get("rope_scaling").and_then(|scaling| scaling.get("original_max_position_embeddings"));
+        if let Some(original) = original.cloned() {
+            map.insert("original_max_position_embeddings".into(), original);
+        }
     },
 };

@@ -1,6 +1,6 @@
 //! Qwen 2 and 2.5: biases of queries, keys and values.
 
-use super::{Family, read_common, read_late_windows, write_common, write_windows};
+use super::{Family, STORED_FREQUENCIES, read_common, read_late_windows, write_common, write_windows};
 use crate::decoder::config::{Biases, DecoderConfig};
 use crate::decoder::layout::Names;
 use serde_json::json;
@@ -10,7 +10,7 @@ pub static QWEN2: Family = Family {
     model_type: "qwen2",
     architecture: "Qwen2ForCausalLM",
     names: Names::LLAMA,
-    ignored: &[],
+    ignored: STORED_FREQUENCIES,
     read: |family, keys| {
         keys.only("use_mrope", &json!(false))?;
         let config = read_late_windows(keys, read_common(family, keys, 1e4)?)?;

@@ -1,6 +1,6 @@
 //! Qwen 3: a norm of each head of queries and keys before the rotation.
 
-use super::{Family, read_common, read_late_windows, write_common, write_windows};
+use super::{Family, STORED_FREQUENCIES, read_common, read_late_windows, write_common, write_windows};
 use crate::decoder::config::{Biases, DecoderConfig, QkNorm};
 use crate::decoder::layout::Names;
 use serde_json::json;
@@ -10,7 +10,7 @@ pub static QWEN3: Family = Family {
     model_type: "qwen3",
     architecture: "Qwen3ForCausalLM",
     names: Names::LLAMA,
-    ignored: &[],
+    ignored: STORED_FREQUENCIES,
     read: |family, keys| {
         let attention = keys.or("attention_bias", false)?;
         let biases = Biases { qkv: attention, output: attention, mlp: false };

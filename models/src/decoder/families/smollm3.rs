@@ -1,6 +1,6 @@
 //! SmolLM3: some layers do not turn queries and keys. If there are windows it is these that have them.
 
-use super::{Family, read_common, read_windows, write_common, write_windows};
+use super::{Family, STORED_FREQUENCIES, read_common, read_windows, write_common, write_windows};
 use crate::decoder::config::{Biases, DecoderConfig, LayerSet};
 use crate::decoder::layout::Names;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ pub static SMOLLM3: Family = Family {
     model_type: "smollm3",
     architecture: "SmolLM3ForCausalLM",
     names: Names::LLAMA,
-    ignored: &[],
+    ignored: STORED_FREQUENCIES,
     read: |family, keys| {
         let attention = keys.or("attention_bias", false)?;
         let biases = Biases { qkv: attention, output: attention, mlp: keys.or("mlp_bias", false)? };
