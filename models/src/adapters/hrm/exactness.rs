@@ -67,9 +67,10 @@ impl Recurrence {
                 {
                     let states = double(&scan(&u, poles, None, path)?)?;
                     let error = self::largest(&linear(&add(&states, &scale(&expected, -1.0)?)?, &c, None)?);
-                    deviation.absolute = deviation.absolute.max(error);
+                    deviation.absolute = larger(deviation.absolute, error);
                     // An adapter that puts out nothing puts it out exactly.
-                    deviation.relative = deviation.relative.max(if error > 0.0 { error / largest } else { 0.0 });
+                    let relative = if error == 0.0 { 0.0 } else { error / largest };
+                    deviation.relative = larger(deviation.relative, relative);
                 }
             }
             Ok(())
@@ -81,7 +82,12 @@ impl Recurrence {
 
 /// The largest modulus of an element; NaN if an element is NaN.
 fn largest(x: &Tensor) -> f64 {
-    x.to_f64_vec().into_iter().fold(0.0, |most, x| if x.is_nan() || x.abs() > most { x.abs() } else { most })
+    x.to_f64_vec().into_iter().fold(0.0, |most, x| larger(most, x.abs()))
+}
+
+/// The larger one; NaN if one is NaN.
+fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
 }
 
 #[cfg(test)]
