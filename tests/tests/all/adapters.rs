@@ -368,7 +368,7 @@ fn settings_without_an_implementation_are_named() {
     };
     refuse(&lora, "rank_pattern", json!({ "q_proj": 2 }));
     refuse(&lora, "modules_to_save", json!(["lm_head"]));
-    refuse(&lora, "bias", json!("all"));
+    refuse(&lora, "bias", json!("some"));
     refuse(&lora, "init_lora_weights", json!("pissa"));
     refuse(&lora, "lora_dropout", json!("some"));
     refuse(&lora, "some_later_feature", json!(true));
@@ -382,7 +382,6 @@ fn settings_without_an_implementation_are_named() {
     refuse(&lora, "target_modules", json!("(q_proj"));
     refuse(&lora, "target_modules", json!(".*nothing"));
     refuse(&lora, "layers_to_transform", json!("all"));
-    refuse(&adalora(), "tinit", json!(11));
     refuse(&adalora(), "lora_alpha", json!(0));
     refuse(&adalora(), "lora_alpha", json!(-8));
     refuse(&adalora(), "deltaT", json!(0));

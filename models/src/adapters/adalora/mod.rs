@@ -226,24 +226,25 @@ impl LinearKind for AdaLora {
         fields.refuse_others(KNOWN)?;
         fields.check_bias_and_initialization()?;
         let init_rank = fields.positive("init_r")?;
+        // PEFT looked at neither before 0.15, and at the ranks it never does. What is finished computes the same.
+        let total_steps =
+            if fields.get("total_step").is_none_or(Value::is_null) { 0 } else { fields.positive("total_step")? };
+        let (tinit, tfinal, delta_t) =
+            (fields.integer("tinit")?, fields.integer("tfinal")?, fields.positive("deltaT")?);
+        let schedule = Schedule { tinit, tfinal, delta_t, total_steps };
+        let schedule = if schedule.check().is_ok() { schedule } else { Schedule { total_steps: 0, ..schedule } };
         let settings = AdaLoraConfig {
             init_rank,
-            target_rank: fields.positive("target_r")?,
+            target_rank: fields.positive("target_r")?.min(init_rank),
             lora_alpha: fields.number("lora_alpha")?,
             dropout: fields.number_or("lora_dropout", 0.0)?,
             targets: fields.targets()?,
-            schedule: Schedule {
-                tinit: fields.integer("tinit")?,
-                tfinal: fields.integer("tfinal")?,
-                delta_t: fields.positive("deltaT")?,
-                total_steps: fields.positive("total_step")?,
-            },
+            schedule,
             beta1: fields.number("beta1")?,
             beta2: fields.number("beta2")?,
             orth_reg_weight: fields.number("orth_reg_weight")?,
             rank_pattern: rank_pattern(fields, init_rank)?,
         };
-        settings.schedule.check().map_err(|problem| fields.fail(problem))?;
         if !settings.rank_pattern.is_empty() {
             let adapted = fields.paths(&settings.targets)?;
             let (named, same) = (settings.rank_pattern.len(), |path| settings.rank_pattern.contains_key(path));

@@ -140,7 +140,8 @@ impl LoraConfig {
         fields.insert("use_rslora".into(), json!(self.rslora));
         if self.init == LoraInit::Loftq {
             // PEFT ignores it for an adapter that is read; here it says that the weights must be quantised, and how.
-            fields.insert("loftq_config".into(), json!({ "loftq_bits": 4, "loftq_iter": self.loftq_iter }));
+            let config = json!({ "loftq_bits": 4, "loftq_iter": self.loftq_iter, OWN_LOFTQ: true });
+            fields.insert("loftq_config".into(), config);
         }
         fields
     }
@@ -150,7 +151,8 @@ impl LoraConfig {
             &["r", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", "init_lora_weights", "loftq_config", "bias"];
         fields.refuse_others(KNOWN)?;
         fields.check_bias_and_initialization()?;
-        let loftq = fields.get("loftq_config").and_then(Value::as_object).filter(|config| !config.is_empty());
+        let is_own = |config: &&Table| config.contains_key(OWN_LOFTQ) || is_of_earlier_version(fields, config);
+        let loftq = fields.get("loftq_config").and_then(Value::as_object).filter(is_own);
         let rounds = loftq.and_then(|config| config.get("loftq_iter")).map_or(Some(1), Value::as_u64);
         Ok(LoraConfig {
             lora_alpha: fields.number("lora_alpha")?,
@@ -165,6 +167,17 @@ impl LoraConfig {
                 .ok_or_else(|| fields.fail("loftq_iter of loftq_config is not a whole number"))?,
         })
     }
+}
+
+/// What marks a `loftq_config` as written here. PEFT leaves one behind in adapters that are plain LoRA: what it quantised is in the weights
+/// that it was trained on.
+const OWN_LOFTQ: &str = "of_stored_weights";
+
+/// Earlier versions had no mark; PEFT writes `layer_replication` since 0.10.
+fn is_of_earlier_version(fields: &Fields<'_>, config: &Table) -> bool {
+    !config.is_empty()
+        && fields.get("use_dora") != Some(&Value::Bool(true))
+        && fields.get("layer_replication").is_none()
 }
 
 /// The fields that PEFT's configurations of low rank have in common.
@@ -280,7 +293,7 @@ impl LinearKind for Lora {
         }
         Err(format!(
             "it was made by {rounds} rounds of LoftQ (loftq_config), and has no tensor loftq_A: the weights that it was trained on \
-             cannot be made again from the model's; merge it into the model that it was saved with"
+             cannot be made again from the model's: take what it was merged into"
         ))
     }
 

@@ -188,3 +188,46 @@ fn a_rank_that_the_file_does_not_have_takes_no_memory() {
         assert!(message.contains("lora_A") && message.contains("expected 1048576 rows"), "{name}: {message}");
     }
 }
+
+/// Settings that PEFT leaves in files, or does not look at, change nothing that a finished adapter computes.
+#[test]
+fn what_changes_nothing_is_read() {
+    let name = "model.layers.1.self_attn.q_proj.weight";
+    let weight = Tensor::from_vec((0..64 * 64).map(|i| (i as f32).sin()).collect(), [64, 64]).unwrap();
+    let merged = |set: &AdapterSet| set.merge_tensor(name, &weight, DType::F32).unwrap().unwrap().0.to_f64_vec();
+    let looking_ahead = r"^(?!.*mlp).*(?=\.self_attn)\.self_attn\.(q_proj|v_proj)$";
+    for (adapter, changes) in [
+        (
+            "lora_qv/adapter",
+            &[
+                ("loftq_config", serde_json::json!({"loftq_bits": 2, "loftq_iter": 5})),
+                ("corda_config", serde_json::json!({"corda_method": "ipm"})),
+                ("bias", "all".into()),
+                ("layers_pattern", "".into()),
+                ("layers_pattern", "blocks".into()),
+                ("target_modules", looking_ahead.into()),
+            ][..],
+        ),
+        ("dora_qv/adapter", &[("loftq_config", serde_json::json!({"loftq_bits": 4, "loftq_iter": 1}))]),
+        ("adalora/adapter", &[("total_step", Value::Null), ("tinit", 1_000_000.into()), ("target_r", 100.into())]),
+    ] {
+        let source = golden("peft").join(adapter);
+        let expected = merged(&AdapterSet::load(&source, &placement(), 20).unwrap());
+        for (key, value) in changes {
+            let folder = tempfile::tempdir().unwrap();
+            let weights = "adapter_model.safetensors";
+            std::fs::copy(source.join(weights), folder.path().join(weights)).unwrap();
+            let mut config = json(&source.join("adapter_config.json"));
+            // As PEFT writes it since 0.10.
+            config.insert("layer_replication".into(), Value::Null);
+            config.insert((*key).into(), value.clone());
+            std::fs::write(folder.path().join("adapter_config.json"), Value::Object(config).to_string()).unwrap();
+            let found = AdapterSet::load(folder.path(), &placement(), 20);
+            let found = found.unwrap_or_else(|error| panic!("{adapter}, {key} = {value}: {error}"));
+            assert_eq!(merged(&found), expected, "{adapter}, {key} = {value}");
+            std::fs::rename(folder.path().join(weights), folder.path().join("adapter_model.bin")).unwrap();
+            let pickled = AdapterSet::load(folder.path(), &placement(), 20).err().unwrap().to_string();
+            assert!(pickled.contains("adapter_model.bin, which may run code"), "{pickled}");
+        }
+    }
+}

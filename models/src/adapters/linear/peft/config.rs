@@ -20,6 +20,7 @@ const NEUTRAL: &[&str] = &[
     "qalora_group_size",
     "init_ia3_weights",
     "eva_config",
+    "corda_config",
     "runtime_config",
     "ensure_weight_tying",
     "fan_in_fan_out",
@@ -120,19 +121,26 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// What files of LoRA and its relatives must have: no biases, and an initialisation that left the weights as they were.
+    /// What files of LoRA and its relatives must have: an initialisation that left the weights as they were. Biases that were trained are
+    /// tensors that the adapter does not have; a model without any has none, whatever `bias` says.
     ///
     /// # Errors
     /// Names the setting.
     pub fn check_bias_and_initialization(&self) -> Result<()> {
         match self.value.get("bias") {
             None | Some(Value::Null) => {}
-            Some(Value::String(bias)) if bias == "none" => {}
-            Some(bias) => return Err(self.fail(format!("bias = {bias} is not supported, only \"none\""))),
+            Some(Value::String(bias)) if ["none", "all", "lora_only"].contains(&&**bias) => {}
+            Some(bias) => {
+                return Err(self.fail(format!("bias = {bias} is none of \"none\", \"all\" and \"lora_only\"")));
+            }
         }
         match self.value.get("init_lora_weights") {
             None | Some(Value::Null | Value::Bool(_)) => Ok(()),
             Some(Value::String(kind)) if HARMLESS_STARTS.contains(&kind.as_str()) => Ok(()),
+            Some(Value::String(kind)) if kind == "loftq" => Err(self.fail(
+                "init_lora_weights = \"loftq\" is not supported: it has changed the base weights; merge the adapter into them with PEFT, or \
+                 say `true` where the model is the one that PEFT saved with it",
+            )),
             Some(kind) => Err(self.fail(format!(
                 "init_lora_weights = {kind} is not supported: it may have changed the base weights; convert the adapter \
                  to plain LoRA with PEFT first"

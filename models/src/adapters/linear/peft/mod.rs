@@ -46,12 +46,19 @@ pub(super) fn save<K: LinearKind>(
     Ok(write_folder(directory, &[(CONFIG_FILE, &fields), (WEIGHTS_FILE, &serialize(&arrays))], Existing::Replace)?)
 }
 
+/// What old versions of PEFT write in place of safetensors.
+const PICKLED: &str = "adapter_model.bin";
+
 pub(super) fn load<K: LinearKind>(directory: &Path, file: &Table, placement: &Placement) -> Result<AdapterSet> {
     let config_path = directory.join(CONFIG_FILE);
     let fields = Fields::new(&config_path, file, placement);
     let settings = K::read_peft(&fields)?;
     K::check(&settings).map_err(|e| fields.fail(e.to_string()))?;
     let path = directory.join(WEIGHTS_FILE);
+    if !path.exists() && directory.join(PICKLED).is_file() {
+        let reason = format!("has {PICKLED}, which may run code and is not read: save it with PEFT as safetensors");
+        return Err(WeightsError::content(directory, reason));
+    }
     let bytes = hankel_io::input::read(&path)?;
     let mut arrays = parse(&path, &bytes)?;
     K::check_arrays(&settings, &arrays).map_err(|reason| WeightsError::content(&path, reason))?;

@@ -3,7 +3,7 @@
 use crate::adapters::Placement;
 use crate::adapters::placement::{ALL_LINEAR, LinearSite, matches};
 use crate::weights::{Result, WeightsError};
-use regex::Regex;
+use fancy_regex::Regex;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -26,7 +26,8 @@ impl Pattern {
     fn matches(&self, path: &str) -> bool {
         match self {
             Pattern::Names(names) => names.iter().any(|name| matches(name, path)),
-            Pattern::Expression(expression) => expression.is_match(path),
+            // One that needs too many steps for a name of a few dozen letters matches nothing.
+            Pattern::Expression(expression) => expression.is_match(path).unwrap_or(false),
         }
     }
 }
@@ -66,9 +67,10 @@ impl Targets<'_> {
         let wrong = || self.fail("layers_to_transform is neither a layer nor a list of layers");
         let index = |value: &Value| value.as_u64().and_then(|n| usize::try_from(n).ok()).ok_or_else(wrong);
         let own = self.list_of_layers();
-        match self.value.get("layers_pattern") {
+        let narrows = !matches!(self.value.get("layers_to_transform"), None | Some(Value::Null));
+        match self.value.get("layers_pattern").filter(|_| narrows) {
             None | Some(Value::Null) => {}
-            Some(Value::String(name)) if name == own => {}
+            Some(Value::String(name)) if name.is_empty() || name == own => {}
             // One of several that is there is enough to PEFT.
             Some(Value::Array(names)) if names.is_empty() || names.iter().any(|name| name == own) => {}
             Some(other) => {
