@@ -179,7 +179,7 @@ impl Experiment {
                     only = Some((format!("sweep.scales.{name}.only"), entry.node.clone()));
                     continue;
                 }
-                if axes.iter().all(|axis| axis.name != entry.key) {
+                if axes.iter().all(|axis| spelled(&base, &axis.name) != spelled(&base, &entry.key)) {
                     no_whole_section(&base, &entry.key, &entry.node)?;
                 }
                 apply(&mut base, &mut axes, &entry.key, &entry.node)?;
@@ -194,7 +194,7 @@ impl Experiment {
         for (index, axis) in axes.iter().enumerate() {
             for (path, value) in axis.values.iter().flat_map(|value| &value.settings) {
                 no_whole_section(&base, path, value)?;
-                if let Some(other) = axes[..index].iter().find(|other| other.sets(path)) {
+                if let Some(other) = axes[..index].iter().find(|other| other.sets(&base, &spelled(&base, path))) {
                     let problem =
                         format!("`{path}` is set by two axes of the grid, `{}` and `{}`", other.name, axis.name);
                     return Err(ConfigError::new(Some(value.origin.clone()), problem));
@@ -296,12 +296,29 @@ impl Experiment {
     }
 }
 
+/// A path in one spelling: without spaces, and with adapters by their names where they stand by their numbers.
+fn spelled(base: &Node, path: &str) -> String {
+    let mut segments: Vec<String> = path.split('.').map(|segment| segment.trim().to_owned()).collect();
+    let adapters = base.as_table("").ok().and_then(|root| root.get("adapter")).map(|node| &node.value);
+    if let ([first, own, ..], Some(Value::Array(adapters))) = (&mut segments[..], adapters)
+        && first == "adapter"
+    {
+        let mut labels = adapters.iter().enumerate().map(|(index, adapter)| adapter.label(index));
+        let number = own.parse().ok().filter(|_| !labels.clone().any(|label| label == *own));
+        if let Some(label) = number.and_then(|number| labels.nth(number)) {
+            *own = label;
+        }
+    }
+    segments.join(".")
+}
+
 /// Sets `path` in the configuration, or the values of the axis of this name.
 fn apply(base: &mut Node, axes: &mut [Axis], path: &str, value: &Node) -> Result<(), ConfigError> {
-    if let Some(axis) = axes.iter_mut().find(|axis| axis.name == path) {
+    let key = spelled(base, path);
+    if let Some(axis) = axes.iter_mut().find(|axis| spelled(base, &axis.name) == key) {
         return axis.replace(value);
     }
-    if let Some(axis) = axes.iter().find(|axis| axis.sets(path)) {
+    if let Some(axis) = axes.iter().find(|axis| axis.sets(base, &key)) {
         let problem = format!("`{path}` is set by the axis `{}` of the grid: choose among its labels", axis.name);
         return Err(ConfigError::new(Some(value.origin.clone()), problem));
     }
@@ -346,9 +363,9 @@ fn no_whole_section(base: &Node, path: &str, node: &Node) -> Result<(), ConfigEr
 }
 
 impl Axis {
-    /// Whether one of its values sets the key at `path`.
-    fn sets(&self, path: &str) -> bool {
-        self.values.iter().any(|value| value.settings.iter().any(|(own, _)| own == path))
+    /// Whether one of its values sets `key`, as [`spelled`] in `base`.
+    fn sets(&self, base: &Node, key: &str) -> bool {
+        self.values.iter().any(|value| value.settings.iter().any(|(own, _)| spelled(base, own) == key))
     }
 
     fn read(name: &str, node: &Node) -> Result<Self, ConfigError> {

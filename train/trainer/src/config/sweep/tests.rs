@@ -148,6 +148,7 @@ fn what_is_wrong_is_named() {
             "\"adapter.lora.rank\" = [4]",
             "`adapter.lora.rank` is set by two axes of the grid, `tier`",
         ),
+        ("seed = [0, 1, 2]", "\"adapter. 1.rank\" = [4]", "`adapter. 1.rank` is set by two axes of the grid, `tier`"),
         ("scales.smoke", "scales.\"a/b\"", "grid.toml:13: the name of a scale must be made of letters"),
         ("[sweep]", "name = \"..\"\n[sweep]", "grid.toml:2: `name` must be made of letters"),
     ] {
