@@ -52,12 +52,12 @@ pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64>
                 (0.0, 0.0) => Some(0.0),
                 (error, bound) => Some(error / bound),
             };
-            row.layers.iter().filter_map(share).reduce(|a, b| if a.is_nan() || a > b { a } else { b })
+            row.layers.iter().filter_map(share).reduce(larger)
         }
         error if error.ends_with("_error") => {
             let (scan, kind) = error.strip_suffix("_error")?.split_once('_')?;
             let errors = row.layers.iter().filter_map(|layer| layer.exactness.as_ref());
-            errors.filter_map(|exactness| error_of(exactness, scan, kind)).reduce(f64::max)
+            errors.filter_map(|exactness| error_of(exactness, scan, kind)).reduce(larger)
         }
         metric => row.validation.get(metric),
     }
@@ -100,6 +100,11 @@ fn error_of(exactness: &Exactness, scan: &str, kind: &str) -> Option<f64> {
         "relative" => Some(deviation.relative),
         _ => None,
     }
+}
+
+/// The larger one; NaN if one is NaN.
+pub(crate) fn larger(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
 }
 
 /// Seconds of an optimizer step, evaluation apart.

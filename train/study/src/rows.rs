@@ -4,7 +4,7 @@ use crate::{CELL_FILE, Cell, CellId};
 use anyhow::{Context, Result};
 use hankel_trainer::results::{AdapterResult, DataFile, RunResult, Scores};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Contents of `cell.json`.
@@ -45,7 +45,10 @@ pub(crate) fn join(cell: &mut Cell, newer: &Cell) {
     for (part, fingerprint) in &newer.settings {
         cell.settings.entry(part.clone()).or_insert_with(|| fingerprint.clone());
     }
-    cell.diverged = cell.diverged.take().or_else(|| newer.diverged.clone());
+    // Of rows that were run by themselves more is known.
+    let has_rows = |cell: &Cell| cell.result.is_some() || !cell.diverged_rows.is_empty();
+    let is_lost = !has_rows(cell) && !has_rows(newer);
+    cell.diverged = cell.diverged.take().or_else(|| newer.diverged.clone()).filter(|_| is_lost);
     cell.diverged_rows.retain(|name, _| rows_of(newer).all(|row| row.name != *name));
     for (name, error) in &newer.diverged_rows {
         cell.diverged_rows.insert(name.clone(), error.clone());
@@ -70,6 +73,11 @@ pub(crate) fn settle(cell: &mut Cell) {
         cell.planned_rows.clear();
         cell.row_seconds.clear();
     }
+}
+
+/// Names of its rows, those included that came to nothing.
+pub(crate) fn names(cell: &Cell) -> BTreeSet<&str> {
+    rows_of(cell).map(|row| row.name.as_str()).chain(cell.diverged_rows.keys().map(String::as_str)).collect()
 }
 
 /// Whether no two rows of the same name differ in their figures, or in whether they have any.
@@ -101,7 +109,8 @@ fn rows_of(cell: &Cell) -> impl Iterator<Item = &AdapterResult> {
     cell.result.iter().flat_map(|result| &result.rows)
 }
 
-fn is_there(cell: &Cell, name: &str) -> bool {
+/// Whether a row has figures, or came to nothing.
+pub(crate) fn is_there(cell: &Cell, name: &str) -> bool {
     rows_of(cell).any(|row| row.name == name) || cell.diverged_rows.contains_key(name)
 }
 

@@ -10,8 +10,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Levels of directories between what is given and a run: an experiment, a cell, a row of it.
-const DEPTH: usize = 3;
+/// Levels of directories between what is given and a run: a machine, an experiment, a cell, a row of it.
+const DEPTH: usize = 4;
 
 /// The run directories among and below `given`, each once: a run itself, a sweep's directory, or one with several of them.
 ///
@@ -62,7 +62,8 @@ pub(crate) fn cell_of(run: &Path, result: Option<&RunResult>) -> Result<Option<C
     let of_run = cell.result.iter_mut().flat_map(|result| result.diverged.drain(..));
     cell.diverged_rows = of_run.map(|lost| (lost.name, lost.error)).collect();
     // A row has a directory of its name.
-    let name = run.file_name().and_then(OsStr::to_str).filter(|_| !cell.planned_rows.is_empty());
+    let whole = run.canonicalize().unwrap_or_else(|_| run.to_owned());
+    let name = whole.file_name().and_then(OsStr::to_str).filter(|_| !cell.planned_rows.is_empty());
     match (name, lost) {
         (Some(name), Some(error)) => cell.diverged_rows = BTreeMap::from([(name.to_owned(), error)]),
         (_, lost) => cell.diverged = lost,

@@ -105,3 +105,32 @@ fn a_row_that_diverges_leaves_its_cell_the_others() {
         }
     }
 }
+
+/// A result that is lost is written again from the checkpoint, and what an earlier version left at the first divergence goes on.
+#[test]
+fn a_cell_with_a_diverged_row_is_repaired() {
+    let place = Place::new();
+    place.write("grid.toml", configuration().replace("seed = 3\n", "") + "[sweep.grid]\nseed = [3]\n");
+    let sweep = ["sweep", "grid.toml"];
+    place.run(&sweep);
+    let (file, failed) = (place.path("runs/tiny/seed-3/result.json"), place.path("runs/tiny/seed-3/failed.json"));
+    let whole = result(&place, "runs/tiny/seed-3");
+    let left = r#"{"error": "`lora` stopped at step 2", "diverged": ["lora", 2]}"#;
+    for damage in ["cut off", "removed", "of an earlier version"] {
+        match damage {
+            "cut off" => fs::write(&file, "{\"rows\": [").unwrap(),
+            _ => fs::remove_file(&file).unwrap(),
+        }
+        if damage == "of an earlier version" {
+            fs::write(&failed, left).unwrap();
+        }
+        let finished = place.run(&sweep);
+        assert!(
+            finished.code == Some(0) && finished.stdout.contains("0 of 1 cells done, 1 diverged"),
+            "{damage}: {finished:?}"
+        );
+        let found = result(&place, "runs/tiny/seed-3");
+        assert_eq!((&found["rows"], &found["diverged"]), (&whole["rows"], &whole["diverged"]));
+        assert!(!failed.exists());
+    }
+}

@@ -7,11 +7,11 @@ use crate::claims::{self, Verdict};
 use hankel_trainer::report::Section;
 use hankel_trainer::report::html::{Cell as Html, Text, paragraph, table, unbroken};
 
-/// Every claim on an experiment that is among the runs.
+/// Every claim on an experiment that is among the runs. The paper's have scales; others may have their names.
 pub(super) fn section(runs: &[CellRun]) -> Section {
     let cells: Vec<Cell> = runs.iter().map(|run| run.cell.clone()).collect();
     let mut all = claims::all();
-    all.retain(|claim| cells.iter().any(|cell| cell.id.experiment == claim.experiment));
+    all.retain(|claim| cells.iter().any(|cell| cell.id.scale.is_some() && cell.id.experiment == claim.experiment));
     let mut rows = Vec::new();
     for outcome in claims::evaluate(&all, &cells, &[]) {
         let claim = outcome.claim;

@@ -1,14 +1,14 @@
 //! Figures of truncation thresholds and sizes, and what compares experiments: the decay of Hankel singular values.
 
 use super::experiment::{Experiment, Group, figures_of};
-use crate::quantity::quantity;
+use crate::quantity::{larger, quantity};
 use crate::statistics::Summary;
 use hankel_plots::{Axis, Ink, Scale, Series, XyChart};
 use hankel_trainer::format::{metric_label, metric_name};
 use hankel_trainer::report::Figure;
 use hankel_trainer::report::Section;
 use hankel_trainer::results::AdapterResult;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Points of the grid that are drawn one by one, of those with the same metric.
 const DRAWN: usize = 12;
@@ -116,7 +116,7 @@ fn exactness(experiment: &Experiment) -> Option<Figure> {
             lengths.entry(result.task.sequence_length).or_default().extend(errors);
         }
         let worst = |(length, errors): (&usize, &Vec<f64>)| {
-            Some((*length as f64, errors.iter().copied().reduce(f64::max).filter(|error| *error > 0.0)?))
+            Some((*length as f64, errors.iter().copied().reduce(larger).filter(|error| *error > 0.0)?))
         };
         let line: Vec<(f64, f64)> = lengths.iter().filter_map(worst).collect();
         drawn += line.len();
@@ -143,17 +143,22 @@ fn epsilon(row: &AdapterResult) -> Option<f64> {
     value.parse().ok()
 }
 
-/// A quantity over the thresholds of truncated rows, a line per point of the grid; when there are three thresholds or more.
+/// A quantity over the thresholds of truncated rows, a line per point of the grid and adapter; when there are three thresholds or more.
 fn thresholds(experiment: &Experiment, what: &str, title: &str, label: &str) -> Option<Figure> {
     let axis = Axis::new("threshold ε of σᵢ / σ₁").scale(Scale::Log10);
     let mut chart = XyChart::new(title).x(axis).y(Axis::new(label));
     let mut drawn = 0;
-    for (slot, group) in experiment.groups(&[]).iter().enumerate() {
+    let rows = experiment.runs.iter().flat_map(|run| run.rows());
+    let full: BTreeSet<&str> =
+        rows.filter(|row| epsilon(row).is_some()).filter_map(|row| row.truncated_from.as_deref()).collect();
+    let (groups, is_one) = (experiment.groups(&[]), full.len() < 2);
+    let lines = groups.iter().flat_map(|group| full.iter().map(move |full| (group, *full)));
+    for (slot, (group, full)) in lines.enumerate() {
         let mut points: Vec<(f64, Vec<f64>)> = Vec::new();
         for run in &group.runs {
             let Some(result) = &run.cell.result else { continue };
-            for row in &result.rows {
-                let (Some(threshold), Some(full)) = (epsilon(row), &row.truncated_from) else { continue };
+            for row in result.rows.iter().filter(|row| row.truncated_from.as_deref() == Some(full)) {
+                let Some(threshold) = epsilon(row) else { continue };
                 let own = quantity(result, &row.name, what);
                 let value =
                     if what == "order" { own } else { own.zip(quantity(result, full, what)).map(|(a, b)| a - b) };
@@ -171,16 +176,17 @@ fn thresholds(experiment: &Experiment, what: &str, title: &str, label: &str) -> 
         let line: Vec<(f64, Summary)> =
             points.iter().filter_map(|(x, values)| Some((*x, Summary::of(values)?))).collect();
         let deviations: Vec<f64> = line.iter().map(|(_, summary)| summary.sd.unwrap_or(f64::NAN)).collect();
-        let name = if group.label.is_empty() { "all cells" } else { &group.label };
-        let series = Series::line_and_points(name, line.iter().map(|(x, summary)| (*x, summary.mean)));
+        let of_group = if group.label.is_empty() { "all cells" } else { &group.label };
+        let name = if is_one { of_group.to_owned() } else { format!("{full}, {of_group}") };
+        let series = Series::line_and_points(&name, line.iter().map(|(x, summary)| (*x, summary.mean)));
         chart = chart.series(series.deviations(&deviations).ink(Ink::Slot(slot)));
     }
     let caption = "Mean over layers and seeds ± one standard deviation over seeds.";
     (drawn > 0).then(|| Figure::xy(experiment.figure_name(&["threshold", what]), caption, chart))
 }
 
-/// The primary metric over rank or state dimension; when a kind of adapter comes in three sizes or more. Rows that share ranks out among their
-/// layers have no size.
+/// The primary metric over rank or state dimension; when a kind of adapter comes in three sizes or more, each of them once. Rows that share
+/// ranks out among their layers have no size.
 fn sizes(experiment: &Experiment, group: &Group, metric: &str) -> Option<Figure> {
     let mut kinds: BTreeMap<&str, BTreeMap<u64, Vec<f64>>> = BTreeMap::new();
     let rows: Vec<&AdapterResult> = group.runs.iter().flat_map(|run| run.rows()).collect();
@@ -189,7 +195,16 @@ fn sizes(experiment: &Experiment, group: &Group, metric: &str) -> Option<Figure>
             kinds.entry(&row.kind).or_default().entry(size).or_default().extend(row.validation.get(metric));
         }
     }
-    kinds.retain(|_, sizes| sizes.len() > 2);
+    // Two rows of one size differ in something else, and a mean over them would be of neither.
+    let is_twice = |kind: &str| {
+        let of_kind = rows.iter().filter(|row| row.kind == kind && row.derived_from().is_none());
+        let mut named: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
+        for row in of_kind {
+            named.entry(common_size(&row.name, &rows).unwrap_or(0)).or_default().insert(&row.name);
+        }
+        named.iter().any(|(size, names)| *size > 0 && names.len() > 1)
+    };
+    kinds.retain(|kind, sizes| sizes.len() > 2 && !is_twice(kind));
     if kinds.is_empty() {
         return None;
     }

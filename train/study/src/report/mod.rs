@@ -13,7 +13,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::rows::{agree, is_within, join, settle};
+use crate::rows::{agree, is_there, is_within, join, names, settle};
 use crate::run_directories::{cell_of, run_directories};
 use crate::settings::Seen;
 use crate::{CELL_FILE, Cell};
@@ -71,15 +71,22 @@ pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
                 Some((run, known, first))
             });
             if let Some((first_run, known, first)) = twin {
+                let (one, other) = (first.display(), directory.display());
                 ensure!(
-                    has_figures_of(known, cell),
-                    "{} and {} are the same cell with different figures: leave one out",
-                    first.display(),
-                    directory.display()
+                    agree(known, cell),
+                    "{one} and {other} are the same cell with different figures: leave one out"
+                );
+                let whole = known.planned_rows.is_empty() && cell.planned_rows.is_empty();
+                let only: Vec<&str> = names(known).symmetric_difference(&names(cell)).copied().collect();
+                ensure!(
+                    !whole || only.is_empty(),
+                    "{one} and {other} are the same cell, and one of them alone has {}: leave one out, or run both with --by-row",
+                    only.join(", ")
                 );
                 if !known.planned_rows.is_empty() || !cell.planned_rows.is_empty() {
                     if !is_within(cell, known) {
-                        first_run.events.extend(run.events);
+                        let is_new = |event: &Event| event.stage().is_none_or(|stage| !is_there(known, stage));
+                        first_run.events.extend(run.events.into_iter().filter(is_new));
                     }
                     join(known, cell);
                     first_run.result.clone_from(&known.result);
@@ -122,13 +129,6 @@ fn note_losses(run: &mut Run, cell: &Cell) {
     run.notes.extend(losses.iter().map(|loss| format!("Training came to values that are not finite. {loss}")));
 }
 
-/// Whether two runs of a cell came to the same, of the rows that both have.
-fn has_figures_of(one: &Cell, other: &Cell) -> bool {
-    let whole = one.planned_rows.is_empty() && other.planned_rows.is_empty();
-    let rows = |cell: &Cell| cell.result.as_ref().map_or(0, |result| result.rows.len());
-    agree(one, other) && (!whole || (one.has_diverged() == other.has_diverged() && rows(one) == rows(other)))
-}
-
 /// Writes the report of `runs` to `page`, and `plots/` beside it. Cells of sweeps are shown as means over seeds; other runs,
 /// and one by itself, one by one.
 ///
@@ -139,7 +139,12 @@ pub fn write(runs: Vec<(Run, Option<Cell>)>, page: &Path) -> Result<(), ReportEr
     let (mut cells, mut others) = (Vec::new(), Vec::new());
     for (run, cell) in runs {
         match cell {
-            Some(cell) if is_study => cells.push(CellRun { cell, events: run.events }),
+            Some(cell) if is_study => {
+                // Curves are of rows with figures.
+                let is_lost = |event: &Event| event.stage().is_some_and(|stage| cell.diverged_rows.contains_key(stage));
+                let events = run.events.into_iter().filter(|event| !is_lost(event)).collect();
+                cells.push(CellRun { cell, events });
+            }
             _ => others.push(run),
         }
     }

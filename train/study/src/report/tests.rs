@@ -355,6 +355,35 @@ fn rows_of_several_plans_are_one_cell() {
     assert!(cell.planned_rows.is_empty() && run.result == cell.result);
 }
 
+/// Of a run of all rows that diverged nothing else is known; of rows that were run by themselves something is.
+#[test]
+fn rows_are_not_lost_beside_another_run_of_their_cell() {
+    let place = tempfile::tempdir().unwrap();
+    let id = |planned: &[&str]| json!({ "experiment": "e", "axes": [["seed", "0"]], "planned_rows": planned });
+    leave(&place.path().join("whole"), &id(&[]), None);
+    let failure = json!({ "error": "`lora` stopped at step 3", "diverged": ["lora", 3] });
+    fs::write(place.path().join("whole/failed.json"), failure.to_string()).unwrap();
+    let mut result = result();
+    result.rows.retain(|row| row.name == "hrm");
+    leave(&place.path().join("rows/hrm"), &id(&["hrm", "lora"]), Some(&result));
+    let lost = place.path().join("rows/lora");
+    leave(&lost, &id(&["hrm", "lora"]), None);
+    fs::write(lost.join("failed.json"), failure.to_string()).unwrap();
+    for order in [["whole", "rows"], ["rows", "whole"]] {
+        let runs = read(&order.map(|name| place.path().join(name))).unwrap();
+        let [(_, Some(cell))] = &runs[..] else { panic!("{} runs", runs.len()) };
+        assert_eq!((cell.result.as_ref().map(|result| result.rows.len()), &cell.diverged), (Some(1), &None));
+        assert_eq!(cell.diverged_rows.keys().collect::<Vec<_>>(), ["lora"]);
+    }
+    // Whole runs have the same rows.
+    let other = place.path().join("other");
+    leave(&other, &id(&[]), Some(&result));
+    result.rows[0].name = "last".into();
+    leave(&place.path().join("another"), &id(&[]), Some(&result));
+    let message = read(&[other, place.path().join("another")]).unwrap_err().to_string();
+    assert!(message.contains("are the same cell, and one of them alone has hrm, last"), "{message}");
+}
+
 #[test]
 fn cells_of_different_settings_are_not_averaged() {
     let place = tempfile::tempdir().unwrap();

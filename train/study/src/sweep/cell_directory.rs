@@ -10,7 +10,6 @@ use hankel_trainer::config::{AdapterConfig, Cell, Config, ConfigError, Experimen
 use hankel_trainer::fit::Stop;
 use hankel_trainer::results::Diverged;
 use hankel_trainer::run::{Finder, RunDirectory};
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -81,22 +80,36 @@ fn at_their_places(text: &str, file: &Path, find: &dyn Fn(&Path) -> PathBuf) -> 
     Config::load_of_run(text, &file.display().to_string(), &place, &[])
 }
 
+/// What of a result says how a run has ended.
+#[derive(Deserialize)]
+struct Ending {
+    #[serde(default)]
+    diverged: Vec<Diverged>,
+}
+
 /// What the run in a directory has come to, if it has ended.
 pub(super) fn outcome(directory: &Path) -> Option<State> {
     let at = |name: &str| directory.join(name);
     // One that is damaged is written again from the checkpoint.
-    let is_whole = |text: String| serde_json::from_str::<IgnoredAny>(&text).is_ok();
-    let begun = at("config.toml").is_file();
-    let done = begun && hankel_io::input::read_to_string(&at("result.json")).is_ok_and(is_whole);
-    let Ok(text) = hankel_io::input::read_to_string(&at(FAILED)) else { return done.then_some(State::Done) };
+    let parsed = |text: String| serde_json::from_str::<Ending>(&text).ok();
+    let result = hankel_io::input::read_to_string(&at("result.json")).ok().and_then(parsed);
+    if let Some(Ending { diverged }) = result.filter(|_| at("config.toml").is_file()) {
+        let Some(first) = diverged.first() else { return Some(State::Done) };
+        let error = diverged.iter().map(|lost| lost.error.as_str()).collect::<Vec<_>>().join("; ");
+        return Some(State::Diverged(Failure { error, diverged: Some((first.name.clone(), first.step)) }));
+    }
+    let text = hankel_io::input::read_to_string(&at(FAILED)).ok()?;
     // Whatever it was, it is tried again.
     let damaged = |error| Failure { error: format!("{}: {error}", at(FAILED).display()), diverged: None };
     let failure: Failure = serde_json::from_str(&text).unwrap_or_else(damaged);
-    Some(match failure.diverged {
-        Some(_) => State::Diverged(failure),
-        None if done => State::Done,
-        None => State::Failed(failure),
-    })
+    Some(if failure.diverged.is_some() { State::Diverged(failure) } else { State::Failed(failure) })
+}
+
+/// Whether a run has adapters behind the one that it has failed with, and no result.
+fn is_unfinished(config: &Config, directory: &Path, failure: &Failure) -> bool {
+    let stage = failure.diverged.as_ref().map(|(stage, _)| stage.as_str());
+    let has_more = config.adapter.iter().skip_while(|adapter| Some(&*adapter.name) != stage).nth(1).is_some();
+    has_more && directory.join(FAILED).is_file() && !directory.join("result.json").is_file()
 }
 
 impl CellDirectory {
@@ -236,7 +249,13 @@ impl CellDirectory {
                 )));
             }
         }
-        Ok(outcome(&self.path).unwrap_or(if begun { State::Begun } else { State::Open }))
+        Ok(match outcome(&self.path) {
+            // Earlier versions ended a run with the first adapter that diverged.
+            Some(State::Diverged(failure)) if begun && is_unfinished(config, &self.path, &failure) => State::Begun,
+            Some(state) => state,
+            None if begun => State::Begun,
+            None => State::Open,
+        })
     }
 
     /// Holds the cell for this process until the value is dropped, or says who has it.
@@ -263,8 +282,9 @@ impl CellDirectory {
     /// # Errors
     /// When it cannot be used.
     pub fn directory(&self, state: &State) -> Result<RunDirectory> {
-        if let State::Failed(_) = state {
-            fs::remove_file(self.path.join(FAILED)).with_context(|| self.path.display().to_string())?;
+        let failed = self.path.join(FAILED);
+        if matches!(state, State::Failed(_)) || failed.is_file() {
+            fs::remove_file(failed).with_context(|| self.path.display().to_string())?;
         }
         self.write_file()?;
         let begun = self.path.join("config.toml").is_file();
@@ -280,20 +300,7 @@ impl CellDirectory {
             Some(Stop::NonFinite(failure)) => Some((failure.stage.clone(), failure.step)),
             _ => None,
         };
-        self.write_failure(Failure { error: format!("{error:#}"), diverged })
-    }
-
-    /// Records the first of the rows that have diverged in a run that has others, if there is one.
-    ///
-    /// # Errors
-    /// When that cannot be written.
-    pub fn record_rows(&self, diverged: &[Diverged]) -> Result<Option<Failure>> {
-        let Some(first) = diverged.first() else { return Ok(None) };
-        let error = diverged.iter().map(|lost| lost.error.as_str()).collect::<Vec<_>>().join("; ");
-        self.write_failure(Failure { error, diverged: Some((first.name.clone(), first.step)) }).map(Some)
-    }
-
-    fn write_failure(&self, failure: Failure) -> Result<Failure> {
+        let failure = Failure { error: format!("{error:#}"), diverged };
         let text = serde_json::to_string_pretty(&failure).context("a failure as JSON")?;
         hankel_io::write_file(&self.path.join(FAILED), text.as_bytes(), Existing::Replace)?;
         Ok(failure)

@@ -150,11 +150,10 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
         };
         let what = if cell.is_row() { "row" } else { "cell" };
         tell!("== {what} {} of {}: {name}{eta}", number + 1, own.len());
-        let ran = run_cell(cells, cell, config, &state, force);
-        match ran.and_then(|result| cell.record_rows(&result.diverged)) {
-            Ok(None) => outcome.done += 1,
+        match run_cell(cells, cell, config, &state, force) {
+            Ok(result) if result.diverged.is_empty() => outcome.done += 1,
             // What it says of its rows has been told.
-            Ok(Some(_)) => outcome.diverged.push(name),
+            Ok(_) => outcome.diverged.push(name),
             Err(error) => {
                 if let Some(Stop::Interrupted { stage, step, .. }) = error.downcast_ref() {
                     let at = format!("after step {step} of `{stage}` in {name}");
