@@ -185,6 +185,7 @@ fn reductions_of_slow_poles_are_verified() {
     let poles = [0.9, 1.0 - 2e-8, -1.0 + 3e-8, -1.0 + 4e-9, 0.3, 0.999, -1.0 + 1.4e-5];
     let a = || StateMatrix::Diagonal(poles.to_vec());
     let c = [-0.4, 0.3, -0.4, 0.6, 0.8, -0.1, 0.2];
+    let mut verified = 0;
     for b in [[-0.1, 0.0, 0.7, -0.7, 0.0, 1.1, 0.0], [-0.1, 0.2, 0.7, -0.7, 0.3, 1.1, 0.4]] {
         let (plant, layer) = analysed(&stored(a(), &b, &c, Time::Unstated));
         for method in Method::ALL {
@@ -192,9 +193,11 @@ fn reductions_of_slow_poles_are_verified() {
                 let Ok((small, _)) = plant.reduce(&layer, method, order, &Gramians::Analytic) else { continue };
                 let found = verify_layer(&layer, &small.system, 1.0, Some(&small.certificate)).unwrap();
                 assert_eq!(found.problems, [""; 0], "{}, order {order}", method.name());
+                verified += 1;
             }
         }
     }
+    assert!(verified > 80, "{verified} of 112");
 }
 
 /// What no input reaches is no state of the result.

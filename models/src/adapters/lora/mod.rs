@@ -173,10 +173,10 @@ impl LoraConfig {
 /// that it was trained on.
 const OWN_LOFTQ: &str = "of_stored_weights";
 
-/// Earlier versions had no mark; PEFT writes `layer_replication` since 0.10.
+/// Earlier versions had no mark, and always `use_dora`; PEFT writes that since 0.9, and `layer_replication` since 0.10.
 fn is_of_earlier_version(fields: &Fields<'_>, config: &Table) -> bool {
     !config.is_empty()
-        && fields.get("use_dora") != Some(&Value::Bool(true))
+        && fields.get("use_dora") == Some(&Value::Bool(false))
         && fields.get("layer_replication").is_none()
 }
 
