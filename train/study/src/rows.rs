@@ -110,7 +110,7 @@ fn rows_of(cell: &Cell) -> impl Iterator<Item = &AdapterResult> {
 }
 
 /// Whether a row has figures, or came to nothing.
-pub(crate) fn is_there(cell: &Cell, name: &str) -> bool {
+fn is_there(cell: &Cell, name: &str) -> bool {
     rows_of(cell).any(|row| row.name == name) || cell.diverged_rows.contains_key(name)
 }
 

@@ -27,9 +27,11 @@ fn a_run_goes_on_without_an_adapter_that_diverges() {
     let fit = ["fit", "config.toml", "--out", "run"];
     let finished = place.run(&fit);
     assert_eq!(finished.code, Some(1), "{}", finished.stderr);
-    for told in
-        ["warning: `lora` stopped at step", "The run goes on without it", "error: `lora` diverged: it has no row"]
-    {
+    for told in [
+        "warning: `lora` stopped at step",
+        "It has no row, the others have theirs",
+        "error: `lora` diverged: it has no row",
+    ] {
         assert!(finished.stderr.contains(told), "{}", finished.stderr);
     }
     assert!(!finished.stderr.contains("lacks the adapters"), "{}", finished.stderr);
@@ -63,6 +65,25 @@ fn a_resumed_run_knows_what_has_diverged() {
     assert_eq!(resumed.code, Some(1), "{}", resumed.stderr);
     let found = result(&place, "run");
     assert_eq!((names(&found["rows"]).len(), names(&found["diverged"])), (4, vec!["lora"]));
+}
+
+/// What the last step leaves is too large to compute with: the evaluation at the end shows it.
+#[test]
+fn nothing_is_left_of_an_adapter_that_evaluates_to_nan() {
+    let place = Place::new();
+    let last = "train = { lr = 1e30, warmup_steps = 0, clip = 0, steps = 1 }";
+    let text = configuration().replace("train = { lr = 1e30, warmup_steps = 0 }", last);
+    assert!(text.contains(last));
+    place.write("config.toml", text);
+    let finished = place.run(&["fit", "config.toml", "--out", "run"]);
+    assert_eq!(finished.code, Some(1), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("`lora` stopped at step 1: the loss on the validation split is"),
+        "{}",
+        finished.stderr
+    );
+    assert!(place.path("run/adapters/hrm").is_dir() && !place.path("run/adapters/lora").exists());
+    assert_eq!(names(&result(&place, "run")["rows"]), ["hrm", "hrm-order-2", "none", "last"]);
 }
 
 /// Where nothing else is left the run has no result.

@@ -13,7 +13,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use crate::rows::{agree, is_there, is_within, join, names, settle};
+use crate::rows::{agree, is_within, join, names, settle};
 use crate::run_directories::{cell_of, run_directories};
 use crate::settings::Seen;
 use crate::{CELL_FILE, Cell};
@@ -85,8 +85,7 @@ pub fn read(directories: &[PathBuf]) -> Result<Vec<(Run, Option<Cell>)>> {
                 );
                 if !known.planned_rows.is_empty() || !cell.planned_rows.is_empty() {
                     if !is_within(cell, known) {
-                        let is_new = |event: &Event| event.stage().is_none_or(|stage| !is_there(known, stage));
-                        first_run.events.extend(run.events.into_iter().filter(is_new));
+                        add_events(first_run, known, run.events, cell);
                     }
                     join(known, cell);
                     first_run.result.clone_from(&known.result);
@@ -126,7 +125,20 @@ fn note_losses(run: &mut Run, cell: &Cell) {
     if run.result.is_some() || !losses.is_empty() {
         run.notes.retain(|note| !note.starts_with(UNFINISHED));
     }
+    // Of a run of all rows its table tells them.
+    if run.result.as_ref().is_some_and(|result| !result.diverged.is_empty()) {
+        return;
+    }
     run.notes.extend(losses.iter().map(|loss| format!("Training came to values that are not finite. {loss}")));
+}
+
+/// Adds the events of another run of the cell `known` that has rows of its own, `cell`: those of a row are of the run that has its figures, and those
+/// of any other stage of the first.
+fn add_events(first: &mut Run, known: &Cell, events: Vec<Event>, cell: &Cell) {
+    let new: BTreeSet<&str> = names(cell).difference(&names(known)).copied().collect();
+    first.events.retain(|event| event.stage().is_none_or(|stage| !new.contains(stage)));
+    let stages: BTreeSet<String> = first.events.iter().filter_map(|event| Some(event.stage()?.to_owned())).collect();
+    first.events.extend(events.into_iter().filter(|event| event.stage().is_none_or(|stage| !stages.contains(stage))));
 }
 
 /// Writes the report of `runs` to `page`, and `plots/` beside it. Cells of sweeps are shown as means over seeds; other runs,

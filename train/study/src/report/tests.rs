@@ -361,20 +361,33 @@ fn rows_are_not_lost_beside_another_run_of_their_cell() {
     let place = tempfile::tempdir().unwrap();
     let id = |planned: &[&str]| json!({ "experiment": "e", "axes": [["seed", "0"]], "planned_rows": planned });
     leave(&place.path().join("whole"), &id(&[]), None);
+    let logged = |directory: &str| {
+        let event = Event::Checkpoint { stage: "hrm".into(), step: 1, path: directory.into() };
+        let line = serde_json::to_string(&event).unwrap() + "\n";
+        fs::write(place.path().join(directory).join("metrics.jsonl"), line).unwrap();
+    };
+    logged("whole");
     let failure = json!({ "error": "`lora` stopped at step 3", "diverged": ["lora", 3] });
     fs::write(place.path().join("whole/failed.json"), failure.to_string()).unwrap();
     let mut result = result();
     result.rows.retain(|row| row.name == "hrm");
     leave(&place.path().join("rows/hrm"), &id(&["hrm", "lora"]), Some(&result));
+    logged("rows/hrm");
     let lost = place.path().join("rows/lora");
     leave(&lost, &id(&["hrm", "lora"]), None);
     fs::write(lost.join("failed.json"), failure.to_string()).unwrap();
     for order in [["whole", "rows"], ["rows", "whole"]] {
         let runs = read(&order.map(|name| place.path().join(name))).unwrap();
-        let [(_, Some(cell))] = &runs[..] else { panic!("{} runs", runs.len()) };
+        let [(run, Some(cell))] = &runs[..] else { panic!("{} runs", runs.len()) };
+        let of_row = Event::Checkpoint { stage: "hrm".into(), step: 1, path: "rows/hrm".into() };
+        assert_eq!(run.events, [of_row], "curves are of the run with the figures");
         assert_eq!((cell.result.as_ref().map(|result| result.rows.len()), &cell.diverged), (Some(1), &None));
         assert_eq!(cell.diverged_rows.keys().collect::<Vec<_>>(), ["lora"]);
     }
+    // One directory deeper.
+    let deeper = place.path().join("all/node/e/seed-0/hrm");
+    leave(&deeper, &id(&["hrm", "lora"]), Some(&result));
+    assert_eq!(read(&[place.path().join("all")]).unwrap().len(), 1);
     // Whole runs have the same rows.
     let other = place.path().join("other");
     leave(&other, &id(&[]), Some(&result));

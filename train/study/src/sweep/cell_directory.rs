@@ -281,9 +281,9 @@ impl CellDirectory {
     ///
     /// # Errors
     /// When it cannot be used.
-    pub fn directory(&self, state: &State) -> Result<RunDirectory> {
+    pub fn directory(&self) -> Result<RunDirectory> {
         let failed = self.path.join(FAILED);
-        if matches!(state, State::Failed(_)) || failed.is_file() {
+        if failed.is_file() {
             fs::remove_file(failed).with_context(|| self.path.display().to_string())?;
         }
         self.write_file()?;

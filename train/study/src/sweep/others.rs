@@ -34,14 +34,14 @@ pub fn of_other_settings(cells: &[CellDirectory]) -> Vec<String> {
     experiments.into_iter().flat_map(runs_below).filter_map(of_run).collect()
 }
 
-/// The runs beside `cells` in the directories of their experiments that have a result or have diverged, as those of an earlier command with
-/// other seeds.
+/// The runs of other cells beside `cells` in the directories of their experiments that have a result or have diverged, as those of an earlier
+/// command with other seeds.
 pub fn finished_beside(cells: &[&CellDirectory]) -> Vec<PathBuf> {
     let experiments: BTreeSet<&Path> = cells.iter().map(|cell| cell.experiment_path()).collect();
-    let own: BTreeSet<&Path> = cells.iter().map(|cell| cell.path()).collect();
+    let own: Vec<_> = cells.iter().map(|cell| cell.file().id).collect();
+    let is_other = |run: &PathBuf| cell_file(run).ok().flatten().is_some_and(|file| !own.contains(&file.id));
     let is_finished = |run: &PathBuf| matches!(outcome(run), Some(State::Done | State::Diverged(_)));
-    let runs = experiments.into_iter().flat_map(runs_below);
-    runs.filter(|run| !own.contains(&**run) && is_finished(run)).collect()
+    experiments.into_iter().flat_map(runs_below).filter(|run| is_other(run) && is_finished(run)).collect()
 }
 
 /// The runs in an experiment's directory, of cells and of single rows. What cannot be read is no run: others may be at it.

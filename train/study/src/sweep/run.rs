@@ -105,7 +105,7 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
             }
         };
         let is_first = !put_off.contains(&number) && !missed.contains(&number);
-        let (_held, state) = match turn(cells, cell, selection, is_first) {
+        let _held = match turn(cells, cell, selection, is_first) {
             Err(error) => {
                 fail(name, format!("{error:#}"));
                 continue;
@@ -135,7 +135,7 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
                 outcome.elsewhere += 1;
                 continue;
             }
-            Ok(Turn::Own(held, state)) => (held, state),
+            Ok(Turn::Own(held)) => held,
         };
         if interrupt::requested() {
             return Err(Interrupted(format!("before {name}: {GOES_ON}")).into());
@@ -150,7 +150,7 @@ pub fn run(cells: &[CellDirectory], selection: Selection, force: bool) -> Result
         };
         let what = if cell.is_row() { "row" } else { "cell" };
         tell!("== {what} {} of {}: {name}{eta}", number + 1, own.len());
-        match run_cell(cells, cell, config, &state, force) {
+        match run_cell(cells, cell, config, force) {
             Ok(result) if result.diverged.is_empty() => outcome.done += 1,
             // What it says of its rows has been told.
             Ok(_) => outcome.diverged.push(name),
@@ -188,7 +188,7 @@ enum Turn {
     /// Another process has it, as said.
     Elsewhere(String),
     /// It is this process's to run, as long as it is held.
-    Own(HeldCell, State),
+    Own(HeldCell),
 }
 
 /// Takes the cell for this process, if it has no outcome and nobody else is at it.
@@ -219,7 +219,7 @@ fn turn(cells: &[CellDirectory], cell: &CellDirectory, selection: Selection, is_
     Ok(match held {
         _ if !is_left(&now) => Turn::Through(now),
         Err(who) => Turn::Elsewhere(who),
-        Ok(held) => Turn::Own(held, now),
+        Ok(held) => Turn::Own(held),
     })
 }
 
@@ -245,13 +245,7 @@ fn patiently<T>(
     }
 }
 
-fn run_cell(
-    cells: &[CellDirectory],
-    cell: &CellDirectory,
-    config: &Config,
-    state: &State,
-    force: bool,
-) -> Result<RunResult> {
+fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, force: bool) -> Result<RunResult> {
     if let Some(error) = &cell.missing {
         return Err(error.clone().into());
     }
@@ -265,7 +259,7 @@ fn run_cell(
     };
     let of_backbone = prepared.backbone_files();
     check_files(others().filter(has_same_model), &of_backbone, |result| &result.model_files)?;
-    let directory = cell.directory(state)?;
+    let directory = cell.directory()?;
     let resume = directory.config().is_file();
     Ok(fit(config, prepared, directory, resume, &Group::alone())?.result)
 }

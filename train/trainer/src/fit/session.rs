@@ -144,6 +144,25 @@ impl<'a> Session<'a> {
         checkpoint::list(&self.directory.checkpoints()).pop()
     }
 
+    /// Removes what has been written of a row that has turned out to be none.
+    fn remove_row(&self, row: &str) -> Result<()> {
+        if !self.group.is_root() {
+            return Ok(());
+        }
+        let adapter = self.directory.adapter(row);
+        let unremoved = |path: &Path| format!("cannot remove {}", path.display());
+        if adapter.is_dir() {
+            std::fs::remove_dir_all(&adapter).with_context(|| unremoved(&adapter))?;
+        }
+        for split in [Split::Validation, Split::Test] {
+            let answers = self.directory.predictions(row, split.name());
+            if answers.is_file() {
+                std::fs::remove_file(&answers).with_context(|| unremoved(&answers))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Notes an adapter that has diverged, if the run has anything else to give: it goes on without it.
     ///
     /// # Errors
@@ -155,7 +174,7 @@ impl<'a> Session<'a> {
             return Err(error);
         }
         let (name, step, error) = (adapter.to_owned(), failure.step, failure.event());
-        tell!("warning: {error}; {}. The run goes on without it", failure.advice);
+        tell!("warning: {error}; {}. It has no row, the others have theirs", failure.advice);
         self.state.diverged.push(Diverged { name, step, error });
         self.group.go_on_together();
         Ok(())
@@ -410,6 +429,7 @@ impl<'a> Session<'a> {
         if let Some(loss) = full.validation.get(metric::LOSS).filter(|loss| training.steps > 0 && !loss.is_finite()) {
             let cause = format!("the loss on the validation split is {loss}");
             let (stage, checkpoint) = (adapter.name.clone(), self.last_good_checkpoint());
+            self.remove_row(&stage)?;
             self.log.write(&Event::Stopped { stage: stage.clone(), step: steps, reason: cause.clone() })?;
             return Err(
                 Stop::NonFinite(Failure { stage, step: steps, cause, checkpoint, advice: SMALLER_STEPS }).into()
