@@ -148,20 +148,21 @@ impl TrainConfig {
         self.steps.unwrap_or_else(|| passes(self.epochs.unwrap_or(1.0)))
     }
 
-    /// Tells how many of `sequences` a training of so many passes leaves out where its steps are rounded down, if that is much.
-    pub(crate) fn tell_unread(&self, sequences: usize, name: &str) {
-        let (steps, epochs) = (self.steps(sequences), self.epochs.unwrap_or(1.0));
-        let read = steps as f64 * (self.batch_size * self.accumulation) as f64;
-        let (asked, share) = (epochs * sequences as f64, 0.9);
-        if self.steps.is_none() && read < share * asked {
-            tell!(
-                "note: {name}: {} of {} sequences, to which epochs = {epochs} is rounded, leave out {:.0} of {asked:.0}: lower \
+    /// How many of `sequences` a training of so many passes leaves out where its steps are rounded down, in words, if that is much.
+    pub(crate) fn unread(&self, sequences: usize) -> Option<String> {
+        /// Share of what is asked for that is enough.
+        const ENOUGH: f64 = 0.9;
+        let (steps, epochs, at_once) =
+            (self.steps(sequences), self.epochs.unwrap_or(1.0), self.batch_size * self.accumulation);
+        let (read, asked) = (steps as f64 * at_once as f64, epochs * sequences as f64);
+        (self.steps.is_none() && read < ENOUGH * asked).then(|| {
+            format!(
+                "epochs = {epochs} is rounded to {} of {at_once} sequences, which leaves out {:.0} of {asked:.0}: lower \
                  `train.batch_size`, or set `train.steps`",
                 counted(steps as usize, "step"),
-                self.batch_size * self.accumulation,
                 asked - read
-            );
-        }
+            )
+        })
     }
 
     /// What cannot work in a training on `sequences`, if something cannot: a key, and what is to be said behind it.
@@ -257,6 +258,20 @@ impl TrainConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_rounding_leaves_out_is_told_if_it_is_much() {
+        let passes = |epochs: f64| TrainConfig { epochs: Some(epochs), batch_size: 32, ..TrainConfig::default() };
+        let told = passes(1.0).unread(47).unwrap();
+        assert!(
+            told.starts_with("epochs = 1 is rounded to 1 step of 32 sequences, which leaves out 15 of 47: "),
+            "{told}"
+        );
+        for (config, sequences) in [(passes(1.0), 64), (passes(1.0), 49), (passes(10.0), 47)] {
+            assert_eq!(config.unread(sequences), None, "{sequences}");
+        }
+        assert_eq!(TrainConfig { steps: Some(1), ..passes(1.0) }.unread(47), None);
+    }
 
     #[test]
     fn trainings_that_cannot_be() {

@@ -24,7 +24,7 @@ use hankel_core::{Device, Tensor, with_precision};
 use hankel_io::memory::kilobytes;
 use hankel_models::lti::OrderRule;
 use hankel_models::{AdapterSet, Parameter, adapters};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -91,7 +91,7 @@ impl Prepared {
             let sequences = pretrain_task.as_ref().map_or(sequences, |task| task.sequences(Split::Train));
             can_be(&pretrain.train, sequences, PRETRAIN)?;
         }
-        let mut memory = 0;
+        let (mut memory, mut unread) = (0, BTreeSet::new());
         for adapter in &config.adapter {
             let mut model = model_of(config, adapter, &snapshot, attach(config, adapter, &snapshot, &*task)?)?;
             if device == Device::Cpu {
@@ -102,9 +102,12 @@ impl Prepared {
                 memory = memory.max(memory::own(&memory::estimate(&model, settings, tokens, false)));
             }
             can_be(config.training_of(adapter), sequences, &adapter.name)?;
-            config.training_of(adapter).tell_unread(sequences, &adapter.name);
+            // What is trained not at all leaves nothing out.
+            let is_trained = adapter.method.kind() != "none";
+            unread.extend(config.training_of(adapter).unread(sequences).filter(|_| is_trained));
             can_be_truncated(adapter, &model.adapters, config.training_of(adapter), sequences)?;
         }
+        unread.iter().for_each(|what| tell!("note: {what}"));
         let at_once = config.train.batch_size.saturating_mul(config.train.accumulation);
         if sequences > 0 && at_once > sequences {
             tell!(

@@ -85,7 +85,8 @@ fn documents(
     separator: Option<&str>,
     files: &mut Vec<DataFile>,
 ) -> Result<Vec<String>, TaskError> {
-    let (mut found, mut problems, mut is_divided) = (Vec::new(), Problems::default(), false);
+    let (mut found, mut problems) = (Vec::new(), Problems::default());
+    let (mut has_texts, mut is_divided) = (false, false);
     for path in &paths.0 {
         let mut listed = Vec::new();
         let is_folder = path.is_dir();
@@ -103,6 +104,7 @@ fn documents(
                 });
                 match taken {
                     Err(TaskError::Empty { .. }) if is_folder => {}
+                    Err(error @ TaskError::Unreadable { .. }) if is_folder => problems.note(error.to_string()),
                     taken => files.push(taken?),
                 }
                 continue;
@@ -124,13 +126,15 @@ fn documents(
                 }
             };
             files.push(data);
+            has_texts = true;
             is_divided |= separator.is_some_and(|separator| whole.contains(separator));
             let texts = separator.map_or_else(|| vec![whole], |separator| whole.split(separator).collect());
             found.extend(texts.into_iter().filter(|text| !text.trim().is_empty()).map(str::to_owned));
         }
     }
-    if let Some(separator) = separator.filter(|_| !files.is_empty() && !is_divided) {
-        tell!("note: `task.separator` {separator:?} is nowhere in the files of `{key}`: every file is one document");
+    if let Some(separator) = separator.filter(|_| !found.is_empty() && !is_divided) {
+        let why = if has_texts { "is nowhere in the files" } else { "divides no records, which are the files" };
+        tell!("note: `task.separator` {separator:?} {why} of `{key}`");
     }
     if found.is_empty() {
         let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();

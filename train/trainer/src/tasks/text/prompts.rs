@@ -46,7 +46,13 @@ fn pairs_are_conversations(paths: &Paths) -> bool {
         });
         first
     };
-    paths.0.iter().find_map(first).unwrap_or(false)
+    let found = paths.0.iter().find_map(first);
+    if found.is_none() {
+        tell!(
+            "note: the pairs that the run was trained on are not there: a `prompt` that is a text is read as it stands"
+        );
+    }
+    found.unwrap_or(false)
 }
 
 /// The rules by which a line becomes a prompt.

@@ -66,7 +66,7 @@ fn fields(record: &Value) -> Result<Question, String> {
     if fields.is_empty() && record.as_object().is_some_and(|record| record.values().any(is_list)) {
         return Err(format!("has no conversation, which is read from `messages` or `conversations`{}", others(record)));
     }
-    let messages = instruction(&mut fields, &history(record)?);
+    let messages = instruction(&mut fields, &history(record));
     Ok(Question { fields, references: references(record)?, messages, ..Question::default() })
 }
 
@@ -81,16 +81,14 @@ fn references(record: &Value) -> Result<Vec<String>, String> {
     }
 }
 
-/// What was said before an instruction, pairs of texts (LLaMA-Factory).
-fn history(record: &Value) -> Result<Vec<[String; 2]>, String> {
-    if !is_there(record, "history") || record.get("instruction").is_none() {
-        return Ok(Vec::new());
-    }
-    let pair = |pair: &Value| match pair.as_array().map(Vec::as_slice) {
-        Some([Value::String(asked), Value::String(said)]) => Ok([asked.clone(), said.clone()]),
-        _ => Err("`history` holds something else than pairs of texts".to_owned()),
+/// What was said before an instruction, pairs of texts (LLaMA-Factory). A field of this name that holds anything else is one's own.
+fn history(record: &Value) -> Vec<[String; 2]> {
+    let pair = |pair: &Value| match pair.as_array()?.as_slice() {
+        [Value::String(asked), Value::String(said)] => Some([asked.clone(), said.clone()]),
+        _ => None,
     };
-    list(record, "history")?.iter().map(pair).collect()
+    let pairs = record.get("history").and_then(Value::as_array);
+    pairs.and_then(|pairs| pairs.iter().map(pair).collect()).unwrap_or_default()
 }
 
 /// Alpaca's fields as a prompt in its published words with the completion, and as a conversation; `history` goes before.
@@ -368,8 +366,13 @@ mod tests {
         assert_eq!(said, ["My name is Tom", "Hi Tom", "And now?", "Tom"]);
         let before = "\n\n### Instruction:\nMy name is Tom\n\n### Response:\nHi Tom\n\n### Instruction:\nAnd now?\n\n### Response:";
         assert!(question.fields["prompt"].ends_with(before), "{}", question.fields["prompt"]);
-        let broken = json!({"instruction": "x", "output": "y", "history": ["z"]});
-        assert_eq!(read(&broken).unwrap_err(), "`history` holds something else than pairs of texts");
+        for own in [json!("We talked."), json!(["z"]), json!([["a", null]])] {
+            let question = read(&json!({"instruction": "x", "output": "y", "history": own})).unwrap();
+            assert_eq!(
+                (question.messages.len(), question.fields.get("history").map(String::as_str)),
+                (2, own.as_str())
+            );
+        }
     }
 
     #[test]
