@@ -422,7 +422,7 @@ fn plain_text() {
     for part in [
         "`task.division` has no effect: `validation_path` is given",
         "`task.validation_share` has no effect: `validation_path` is given",
-        "`task.separator` \"<none>\" is nowhere in the files of `task.path`",
+        "`task.separator` \"<none>\" has no effect on `task.path`: it is nowhere in the texts",
         "`task.test_sequences` has no effect: there is no test part",
     ] {
         assert!(told.contains(part), "{part} in {told}");

@@ -133,8 +133,8 @@ fn documents(
         }
     }
     if let Some(separator) = separator.filter(|_| !found.is_empty() && !is_divided) {
-        let why = if has_texts { "is nowhere in the files" } else { "divides no records, which are the files" };
-        tell!("note: `task.separator` {separator:?} {why} of `{key}`");
+        let why = if has_texts { "it is nowhere in the texts" } else { "records are not divided" };
+        tell!("note: `task.separator` {separator:?} has no effect on `{key}`: {why}");
     }
     if found.is_empty() {
         let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();
