@@ -128,7 +128,7 @@ impl LayerFacts {
         let order = |rule| choose_order(rule, &sigma, rank);
         let poles: Vec<(c64, f64)> = match layer.system.a().modes() {
             Some(modes) => modes.iter().map(|m| (m.pole().value(), 1.0 / m.pole().rate)).collect(),
-            None => layer.system.eigenvalues()?.iter().map(|l| (*l, -1.0 / l.norm().ln())).collect(),
+            None => layer.system.eigenvalues().iter().map(|l| (*l, -1.0 / l.norm().ln())).collect(),
         };
         let descending = |of: &dyn Fn(&(c64, f64)) -> f64| {
             let mut values: Vec<f64> = poles.iter().map(of).collect();
@@ -157,7 +157,7 @@ impl LayerFacts {
             hankel_singular_values: sigma,
             time_constants: descending(&|pole| pole.1),
             in_time,
-            spectral_radius: layer.system.spectral_radius()?,
+            spectral_radius: layer.system.spectral_radius(),
             lyapunov_residuals: layer.factors.residual_c.zip(layer.factors.residual_o),
             clamped_poles: layer.factors.clamped_poles,
             norms,

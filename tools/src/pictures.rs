@@ -95,7 +95,7 @@ fn error_chart(
         if facts.hinf_error <= 1e-12 * facts.hinf_norm || unit <= 0.0 {
             continue;
         }
-        let response = FrequencyResponse::new(&full.difference(reduced)?)?;
+        let response = FrequencyResponse::new(&full.difference(reduced)?);
         let unit = unit / facts.gate.abs();
         let points = curve(&response, facts.hinf_error_frequency, map, |gain| gain / unit)?;
         let count = certificate.layers.len();
@@ -147,7 +147,7 @@ fn weighted_error_chart(
         let difference = full.difference(reduced)?;
         let weighted = sides.around(&difference)?;
         let gains = |system: &LinearSystem, unit: f64| {
-            curve(&FrequencyResponse::new(system)?, facts.hinf_error_frequency, map, |gain| gain / unit)
+            curve(&FrequencyResponse::new(system), facts.hinf_error_frequency, map, |gain| gain / unit)
         };
         if alone {
             let product = match (&sides.input, &sides.output) {
@@ -236,7 +236,7 @@ fn response_chart(
         .y(Axis::new("gain").scale(Scale::Log10));
     let systems = [("G", full.clone()), ("Gᵣ", reduced.clone()), ("G − Gᵣ", full.difference(reduced)?)];
     for (i, (name, system)) in systems.into_iter().enumerate() {
-        let points = curve(&FrequencyResponse::new(&system)?, facts.hinf_error_frequency, map, |gain| gain)?;
+        let points = curve(&FrequencyResponse::new(&system), facts.hinf_error_frequency, map, |gain| gain)?;
         if !points.is_empty() {
             chart = chart.series(Series::line(name, points).ink(Ink::Slot(i)));
         }

@@ -310,7 +310,7 @@ mod tests {
         moments.add(data.as_ref()).unwrap();
         for model in moments.autoregressions().unwrap() {
             let system = model.system().unwrap();
-            assert!(system.spectral_radius().unwrap() < 1.0);
+            assert!(system.spectral_radius() < 1.0);
             let off = |i: usize| (model.mean()[i] - data.col(i).iter().sum::<f64>() / 300.0).abs();
             assert!(off(0) < 1e-12 && off(1) < 1e-12);
             let (p, k) = (model.order(), 2);

@@ -99,5 +99,5 @@ fn complex(re: f64, im: f64) -> String {
     if im == 0.0 { format!("{re}") } else { format!("{re} {} {}i", if im < 0.0 { '-' } else { '+' }, im.abs()) }
 }
 
-/// Result of this module.
+/// Result of this crate.
 pub type Result<T> = std::result::Result<T, LtiError>;

@@ -99,7 +99,7 @@ impl GramianFactors {
             };
             (lc, residual_c) = of(&b, Side::Input, a.as_ref())?;
             (lo, residual_o) = of(&c, Side::Output, a.transpose())?;
-            sensitivity = 1.0 / (1.0 - slowest_but_one(&system.eigenvalues()?));
+            sensitivity = 1.0 / (1.0 - slowest_but_one(&system.eigenvalues()));
             clamped_poles = 0;
         }
         let (lc, lo) = (times_power_of_two(lc.as_ref(), size_b), times_power_of_two(lo.as_ref(), size_c));
@@ -118,7 +118,7 @@ impl GramianFactors {
         Ok(Self::without_equation(
             horizon_factor(a.as_ref(), system.b(), steps),
             horizon_factor(a.transpose(), system.c().transpose(), steps),
-            (steps as f64).min(1.0 / (1.0 - system.spectral_radius()?)),
+            (steps as f64).min(1.0 / (1.0 - system.spectral_radius())),
         ))
     }
 
@@ -195,7 +195,7 @@ const MANY_STATES: usize = 96;
 /// Refuses a dense matrix whose rounding decides whether it is stable: a perturbation of `d eps ||A||` is what entries in f64 stand
 /// for.
 fn check_margin(system: &LinearSystem, a: &Mat<f64>) -> Result<()> {
-    let radius = system.spectral_radius()?;
+    let radius = system.spectral_radius();
     let rounding = a.nrows() as f64 * f64::EPSILON * in_even_units(a.as_ref()).0.norm_l2().max(1.0);
     if 1.0 - radius > rounding {
         return Ok(());

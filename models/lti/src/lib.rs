@@ -25,7 +25,7 @@
 //!
 //! // The measured H-infinity error lies within the bound.
 //! let bound = reduced.bound.expect("balanced truncation has a bound");
-//! let (error, _) = hinf_norm(&FrequencyResponse::new(&system.difference(&reduced.system)?)?)?;
+//! let (error, _) = hinf_norm(&FrequencyResponse::new(&system.difference(&reduced.system)?))?;
 //! assert!(error.value <= bound && bound < 0.02);
 //! # Ok(())
 //! # }

@@ -543,13 +543,13 @@ impl LinearSystem {
     }
 
     /// Modulus of the slowest pole.
-    pub fn spectral_radius(&self) -> Result<f64> {
-        Ok(self.dominant().map_or(0.0, |d| d.1))
+    pub fn spectral_radius(&self) -> f64 {
+        self.dominant().map_or(0.0, |d| d.1)
     }
 
     /// All poles, complex ones with their conjugates.
-    pub fn eigenvalues(&self) -> Result<Vec<c64>> {
-        Ok(match self.a.modes() {
+    pub fn eigenvalues(&self) -> Vec<c64> {
+        match self.a.modes() {
             None => self.blocks.iter().flat_map(|block| block.values.iter().copied()).collect(),
             Some(modes) => modes
                 .iter()
@@ -558,7 +558,7 @@ impl LinearSystem {
                     std::iter::once(value).chain((m.states() == 2).then(|| value.conj()))
                 })
                 .collect(),
-        })
+        }
     }
 }
 

@@ -359,7 +359,7 @@ impl Plant {
         }
         let system = |kept: &Kept| LinearSystem::with_any_poles(kept.a.clone(), kept.b.clone(), kept.c.clone(), None);
         let difference = system(one)?.difference(&system(two)?)?;
-        let largest = hinf_sweep(&FrequencyResponse::new(&difference)?)?.value;
+        let largest = hinf_sweep(&FrequencyResponse::new(&difference))?.value;
         Ok(if largest == 0.0 { 0.0 } else { largest / size })
     }
 }

@@ -195,8 +195,8 @@ fn largest_pole(seed: u64) -> Result<f64, LtiError> {
     let system = system(seed, 6, 0.999)?;
     let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&system)?)?;
     let orders = 1..system.states().min(spectrum.rank() + 1);
-    let radius = |order| reduce(&system, &spectrum, Method::default(), order)?.system.spectral_radius();
-    orders.map(radius).try_fold(0.0, |largest: f64, radius| Ok(largest.max(radius?)))
+    let radius = |order| Ok(reduce(&system, &spectrum, Method::default(), order)?.system.spectral_radius());
+    orders.map(radius).try_fold(0.0, |largest: f64, radius: Result<f64, LtiError>| Ok(largest.max(radius?)))
 }
 
 /// Slope of log error over log N. The states are those of N sequences of white noise at their end: states of one sequence are not independent.

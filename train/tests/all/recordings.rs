@@ -95,7 +95,7 @@ fn weights_are_fitted_to_what_an_adapter_reads() {
         let weight = weights.of(&layer.label()).unwrap();
         // The mean has an input of its own.
         assert_eq!((weight.outputs(), weight.inputs()), (layer.width, layer.state_dim + 1));
-        assert!(weight.spectral_radius().unwrap() < 1.0);
+        assert!(weight.spectral_radius() < 1.0);
     }
     record("none", "none.safetensors", "20").refused(&["none", "no inputs to record"]);
     record("hrm", "weights.safetensors", "20").refused(&["weights.safetensors", "new file"]);
@@ -133,7 +133,7 @@ fn sensitivities_bound_the_change_of_the_loss() {
     fs::copy(folder.join("trained_backbone.safetensors"), place.path("changed/trained_backbone.safetensors")).unwrap();
     let norm = |layer: &HrmLayerFile| {
         let system = linear_system(layer, adapter.config.discretization).unwrap();
-        hinf_norm(&FrequencyResponse::new(&system).unwrap()).unwrap().0.value * layer.gate.abs()
+        hinf_norm(&FrequencyResponse::new(&system)).unwrap().0.value * layer.gate.abs()
     };
     let bound: f64 = adapter.layers.iter().map(|l| sensitivities.of(&l.label()).unwrap() * share * norm(l)).sum();
     let after = place.run(&["eval", "run", "--json", "--adapter", "changed", "--sequences", "16"]);

@@ -27,7 +27,7 @@ use std::f64::consts::PI;
 /// realisation of it that has the same poles: at their angles only, at which the gains of such a difference peak.
 pub fn deviation(g: &LinearSystem, h: &LinearSystem) -> Result<f64> {
     if g.states() > response::MANY_STATES {
-        let (size, error) = (FrequencyResponse::direct(h)?, FrequencyResponse::direct(&g.difference(h)?)?);
+        let (size, error) = (FrequencyResponse::direct(h), FrequencyResponse::direct(&g.difference(h)?));
         let mut angles: Vec<f64> = size.rates().map(|(angle, _)| angle).chain([0.0, PI]).collect();
         angles.sort_by(f64::total_cmp);
         angles.dedup();
@@ -38,7 +38,7 @@ pub fn deviation(g: &LinearSystem, h: &LinearSystem) -> Result<f64> {
         });
         return Ok(if error == 0.0 { 0.0 } else { error / size });
     }
-    let size = hinf_sweep(&FrequencyResponse::new(g)?)?.value;
-    let error = hinf_sweep(&FrequencyResponse::new(&g.difference(h)?)?)?.value;
+    let size = hinf_sweep(&FrequencyResponse::new(g))?.value;
+    let error = hinf_sweep(&FrequencyResponse::new(&g.difference(h)?))?.value;
     Ok(if error == 0.0 { 0.0 } else { error / size })
 }

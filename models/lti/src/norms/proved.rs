@@ -181,9 +181,9 @@ pub fn proved_error(
     let proved = |norm: HinfNorm, upper: f64| ErrorNorm { norm, upper, proof: Proof::BoundedReal };
     let many_gains = difference.inputs().max(difference.outputs()) > difference.states();
     let mut many = None;
-    let response = FrequencyResponse::new(&difference)?;
+    let response = FrequencyResponse::new(&difference);
     // What is searched is rounded, in continuous time an image; proofs are about the numbers that are stored.
-    let stored = Stored::new(&[full, reduced], size)?;
+    let stored = Stored::new(&[full, reduced], size);
     let attained = |norm: HinfNorm| stored.as_ref().map_or(Ok(norm), |stored| stored.attained(&response, norm));
     if let Ok(few) = &few {
         let norm = attained(hinf_sweep(&response)?)?;

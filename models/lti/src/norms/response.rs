@@ -42,21 +42,21 @@ pub(super) const MANY_STATES: usize = 48;
 impl FrequencyResponse {
     /// Compresses B (with D below it) from the right and C (with D beside it) from the left, and balances the states: no
     /// result depends on the units they came in.
-    pub fn new(system: &LinearSystem) -> Result<Self> {
-        let (direct, units) = Self::in_units(system)?;
+    pub fn new(system: &LinearSystem) -> Self {
+        let (direct, units) = Self::in_units(system);
         let many = direct.modes.is_none() && direct.states() > MANY_STATES;
         let parts = (&direct.b, &direct.c, &direct.d);
         let partial_fractions = if many { PartialFractions::new(system, parts, &units) } else { None };
-        Ok(Self { partial_fractions, ..direct })
+        Self { partial_fractions, ..direct }
     }
 
     /// As [`FrequencyResponse::new`], without coordinates for searches.
-    pub(crate) fn direct(system: &LinearSystem) -> Result<Self> {
-        Ok(Self::in_units(system)?.0)
+    pub(crate) fn direct(system: &LinearSystem) -> Self {
+        Self::in_units(system).0
     }
 
     /// The transfer function without partial fractions, and what the states were multiplied by.
-    fn in_units(system: &LinearSystem) -> Result<(Self, Vec<f64>)> {
+    fn in_units(system: &LinearSystem) -> (Self, Vec<f64>) {
         let n = system.states();
         let (size_b, size_c) = gain_exponents(system.b(), system.c());
         // A direct term that dwarfs both must stay in range.
@@ -93,11 +93,11 @@ impl FrequencyResponse {
         let poles = if let Some(modes) = &modes {
             modes.iter().map(|m| m.pole()).collect()
         } else {
-            let above = system.eigenvalues()?.into_iter().filter(|l| l.im >= 0.0);
+            let above = system.eigenvalues().into_iter().filter(|l| l.im >= 0.0);
             above.map(|l| Pole::polar(l.norm(), l.im.atan2(l.re))).collect()
         };
         let blocks = if modes.is_some() { Vec::new() } else { system.blocks().iter().map(|b| b.states()).collect() };
-        Ok((Self { a, modes, blocks, b, c, d, partial_fractions: None, poles, scale }, units))
+        (Self { a, modes, blocks, b, c, d, partial_fractions: None, poles, scale }, units)
     }
 
     /// Number of states.

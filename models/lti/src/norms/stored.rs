@@ -129,16 +129,13 @@ fn compressed(parts: &mut [Part]) {
 impl Stored {
     /// `first - second`, or `first` alone, of norm `size`; `None` where they are not images of systems in continuous time by one map, or have
     /// more states than can be had in twice the precision.
-    pub(super) fn new(systems: &[&LinearSystem], size: f64) -> Result<Option<Self>> {
+    pub(super) fn new(systems: &[&LinearSystem], size: f64) -> Option<Self> {
         if systems.iter().any(|system| system.map().is_some() || system.image_of().is_some()) {
-            let Some(originals) = systems.iter().map(|system| system.image_of()).collect::<Option<Vec<&Original>>>()
-            else {
-                return Ok(None);
-            };
+            let originals = systems.iter().map(|system| system.image_of()).collect::<Option<Vec<&Original>>>()?;
             let one_map = originals.windows(2).all(|pair| pair[0].map == pair[1].map);
             let parts = originals.iter().map(|original| Part::of_original(original)).collect();
             let map = originals.first().map(|original| original.map);
-            return Ok(one_map.then_some(Self { parts, map, rounding: f64::INFINITY }));
+            return one_map.then_some(Self { parts, map, rounding: f64::INFINITY });
         }
         let mut rounding = 0.0_f64;
         for system in systems {
@@ -148,7 +145,7 @@ impl Stored {
                 1.0
             } else {
                 let a = system.written().map_or_else(|| system.a().to_dense(), |a| a.to_owned());
-                growth(a.as_ref()).powi(2) / (1.0 - system.spectral_radius()?)
+                growth(a.as_ref()).powi(2) / (1.0 - system.spectral_radius())
             };
             rounding = rounding.max(16.0 * f64::EPSILON * size * moved);
         }
@@ -159,11 +156,11 @@ impl Stored {
         let outputs = systems.iter().map(|system| system.outputs()).max().unwrap_or(0).min(least);
         let products = inputs.saturating_mul(states.saturating_add(outputs));
         if states.saturating_mul(states.saturating_mul(states).saturating_add(products)) > MOST {
-            return Ok(None);
+            return None;
         }
         let mut parts: Vec<Part> = systems.iter().map(|system| Part::of(system)).collect();
         compressed(&mut parts);
-        Ok(Some(Self { parts, map: None, rounding }))
+        Some(Self { parts, map: None, rounding })
     }
 
     /// What was found on the image, if the stored numbers have that gain there, else the largest gain that is found of them.
@@ -373,7 +370,7 @@ pub fn rounding_of_entries(systems: [&LinearSystem; 2], angle: f64) -> f64 {
 /// # Errors
 /// Failures of the linear algebra.
 pub fn hinf_norm_of(system: &LinearSystem) -> Result<(HinfNorm, BoundedReal)> {
-    let response = FrequencyResponse::new(system)?;
+    let response = FrequencyResponse::new(system);
     let (norm, check) = hinf_norm(&response)?;
     let found = by_stored_numbers(system, &response, norm)?;
     if found == norm {
@@ -388,13 +385,13 @@ pub fn hinf_norm_of(system: &LinearSystem) -> Result<(HinfNorm, BoundedReal)> {
 /// # Errors
 /// Failures of the linear algebra.
 pub fn hinf_sweep_of(system: &LinearSystem) -> Result<HinfNorm> {
-    let response = FrequencyResponse::new(system)?;
+    let response = FrequencyResponse::new(system);
     let norm = hinf_sweep(&response)?;
     by_stored_numbers(system, &response, norm)
 }
 
 fn by_stored_numbers(system: &LinearSystem, response: &FrequencyResponse, norm: HinfNorm) -> Result<HinfNorm> {
-    let stored = Stored::new(&[system], norm.value)?;
+    let stored = Stored::new(&[system], norm.value);
     stored.map_or(Ok(norm), |stored| stored.attained(response, norm))
 }
 
@@ -465,8 +462,8 @@ mod tests {
         let full = LinearSystem::new(StateMatrix::Dense(a), b, c, None).unwrap();
         let one = || Mat::from_fn(1, 1, |_, _| 1.0);
         let kept = LinearSystem::new(StateMatrix::Diagonal(vec![slow]), one(), one(), None).unwrap();
-        let stored = Stored::new(&[&full, &kept], 2.0_f64.powi(27)).unwrap().unwrap();
-        let image = FrequencyResponse::new(&full.difference(&kept).unwrap()).unwrap();
+        let stored = Stored::new(&[&full, &kept], 2.0_f64.powi(27)).unwrap();
+        let image = FrequencyResponse::new(&full.difference(&kept).unwrap());
         // 1 / (z - 0.5) at 1.
         let rounded = HinfNorm { value: image.gain(3e-9).unwrap(), frequency: 3e-9 };
         assert!((rounded.value / 2.0 - 1.0).abs() > 1e-6, "{}", rounded.value);
@@ -486,9 +483,9 @@ mod tests {
         let b = Mat::from_fn(3, 20, |i, j| ((3 * i + 7 * j) as f64).sin());
         let c = Mat::from_fn(30, 3, |i, j| ((5 * i + 2 * j) as f64).cos());
         let system = LinearSystem::new(StateMatrix::Modal(modes), b, c, None).unwrap();
-        let stored = Stored::new(&[&system], 1.0).unwrap().unwrap();
+        let stored = Stored::new(&[&system], 1.0).unwrap();
         assert_eq!((stored.parts[0].b.ncols(), stored.parts[0].c.nrows()), (3, 3));
-        let response = FrequencyResponse::new(&system).unwrap();
+        let response = FrequencyResponse::new(&system);
         for angle in [0.0, 0.3, 1.1, PI] {
             let (found, expected) = (stored.gain(angle).unwrap().unwrap(), response.gain(angle).unwrap());
             assert!((found / expected - 1.0).abs() < 1e-13, "{found} {expected}");

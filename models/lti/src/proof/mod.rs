@@ -311,7 +311,7 @@ fn poles(system: &LinearSystem, delays: usize) -> Vec<Pole> {
             .iter()
             .flat_map(|mode| std::iter::once(mode.pole()).chain((mode.states() == 2).then(|| mode.pole().conj())))
             .collect(),
-        None => system.eigenvalues().unwrap_or_default().into_iter().map(of_value).collect(),
+        None => system.eigenvalues().into_iter().map(of_value).collect(),
     };
     own.into_iter().chain(std::iter::repeat_n(Pole::real(0.0), delays)).collect()
 }

@@ -146,7 +146,9 @@ fn with_share(coordinates: &Coordinates, inputs: &Mat<f64>, factor: &Mat<f64>, s
     let largest = spectral_norm(small.as_ref())?;
     if r > 0 && largest > 0.0 && size == 0.0 {
         return Err(LtiError::Unsupported(
-            "the weighted input does not reach the system: the weight vanishes where the system reads it".into(),
+            "the weighted input does not reach the system: the weight vanishes where the system reads it, or its gain is beyond what \
+             doubles can weigh"
+                .into(),
         ));
     }
     if largest == 0.0 {

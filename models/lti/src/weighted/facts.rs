@@ -51,7 +51,7 @@ fn rounding_of_map<'a>(map: Option<Bilinear>, systems: impl Iterator<Item = &'a 
         return Ok(0.0);
     }
     let of_one = |system: &LinearSystem| -> Result<f64> {
-        let distance = (1.0 - system.spectral_radius()?).max(f64::EPSILON);
+        let distance = (1.0 - system.spectral_radius()).max(f64::EPSILON);
         Ok(4.0 * system.states() as f64 * f64::EPSILON / distance)
     };
     systems.map(of_one).sum()
@@ -83,15 +83,15 @@ impl WeightedFacts {
                 let sides = weights.input.iter().chain(&weights.output);
                 let map_moves = rounding_of_map(map, sides.chain([full, reduced]))?;
                 let (full, difference) = (weights.around(full)?, weights.around(&difference)?);
-                let norm = hinf_sweep(&FrequencyResponse::new(&full)?)?;
-                let (error, check) = hinf_norm(&FrequencyResponse::new(&difference)?)?;
+                let norm = hinf_sweep(&FrequencyResponse::new(&full))?;
+                let (error, check) = hinf_norm(&FrequencyResponse::new(&difference))?;
                 let h2 =
                     |system: &LinearSystem| h2_norm_in(map, system, DirectTerm::Computed { gain: norm.value }, h2_norm);
                 (norm, error, check.upper * (1.0 + map_moves), [h2(&difference)?, h2(&full)?].map(Some))
             }
             Emphasis::Band(band) => {
-                let norm = hinf_norm_in(&FrequencyResponse::new(full)?, band.ends())?.0;
-                let (error, check) = hinf_norm_in(&FrequencyResponse::new(&difference)?, band.ends())?;
+                let norm = hinf_norm_in(&FrequencyResponse::new(full), band.ends())?.0;
+                let (error, check) = hinf_norm_in(&FrequencyResponse::new(&difference), band.ends())?;
                 (norm, error, check.upper, [None; 2])
             }
         };

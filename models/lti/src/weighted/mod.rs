@@ -155,7 +155,7 @@ impl Weighted {
         let states = system.states();
         let mut sensitivity = factors.sensitivity;
         let mut top = |cascade: &LinearSystem, transposed: bool| -> Result<Mat<f64>> {
-            sensitivity = sensitivity.max(1.0 / (1.0 - cascade.spectral_radius()?).max(f64::EPSILON));
+            sensitivity = sensitivity.max(1.0 / (1.0 - cascade.spectral_radius()).max(f64::EPSILON));
             let a = cascade.a().to_dense();
             let factor = if transposed {
                 stein_factor(a.transpose(), cascade.c().transpose())?
@@ -223,5 +223,5 @@ fn of_unit_size(weight: &LinearSystem) -> LinearSystem {
 
 /// Upper end of the enclosure of a norm.
 fn hinf_upper(system: &LinearSystem) -> Result<f64> {
-    Ok(hinf_norm(&FrequencyResponse::new(system)?)?.1.upper)
+    Ok(hinf_norm(&FrequencyResponse::new(system))?.1.upper)
 }

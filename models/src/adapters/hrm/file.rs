@@ -284,7 +284,7 @@ mod tests {
         let path = folder.path().join("adapter");
         set.save(&path, None).unwrap();
         let saved = HrmAdapterFile::load(&path).unwrap();
-        assert!(linear_system(&saved.layers[0], saved.config.discretization).unwrap().spectral_radius().unwrap() < 1.0);
+        assert!(linear_system(&saved.layers[0], saved.config.discretization).unwrap().spectral_radius() < 1.0);
         AdapterSet::load(&path, &placement, 16).unwrap();
     }
 }

@@ -136,7 +136,7 @@ impl Layer {
         Ok(FittedWeight {
             layer: self.index,
             site: self.site,
-            spectral_radius: system.spectral_radius()?,
+            spectral_radius: system.spectral_radius(),
             system: system.with_outputs(self.directions.transpose())?,
             directions: self.directions.nrows(),
             order: model.order(),

@@ -75,7 +75,7 @@ pub(super) fn layer_results(adapters: &AdapterSet) -> Result<Vec<LayerResult>> {
         let analysis = LayerAnalysis::new(label, system, stream.gate())?;
         Ok(LayerResult {
             hankel_singular_values: analysis.hankel_singular_values(),
-            spectral_radius: Some(analysis.system.spectral_radius()?),
+            spectral_radius: Some(analysis.system.spectral_radius()),
             input_alignment: analysis.input_alignment()?,
             ..result
         })
