@@ -173,7 +173,9 @@ fn layers_and_order(
 ) -> Result<(Vec<LayerAnalysis>, usize)> {
     let place = || args.system.display().to_string();
     let analysed = subject.analyse(&args.system)?;
-    let layers = weigh(analysed, options.gramians.source(), &options.weights).with_context(place)?;
+    let layers = weigh(analysed, options.gramians.source(), &options.weights);
+    let layers =
+        layers.map_err(|error| args.weights.blame(&options.weights).unwrap_or(error.into())).with_context(place)?;
     let order = choose_orders(&layers, options).with_context(place)?[0];
     Ok((layers, order))
 }

@@ -138,6 +138,9 @@ fn parse() -> Cli {
 pub fn main() -> ExitCode {
     let cli = parse();
     memory::allow_open_files();
+    if matches!(cli.command, Command::Fit(_) | Command::Eval(_) | Command::Sweep(_)) {
+        memory::advise("a smaller batch_size, length or d_model (see --dry-run)");
+    }
     interrupt::ignore_file_limit();
     let (group, begun) = match group_of(&cli.command) {
         Ok(group) => (group, memory::start_threads().map_err(Into::into)),

@@ -254,12 +254,15 @@ fn parse_config(path: &Path, bytes: &[u8]) -> Result<HrmConfigFile> {
         Some(other) => {
             return Err(WeightsError::content(
                 path,
-                format!("this is a {other} adapter; only HRM adapters are linear systems that can be truncated"),
+                format!(
+                    "this is a {other} adapter; only HRM adapters are linear systems that can be truncated{}",
+                    if other == "STREAM" { " here (selective ones by `truncate` of a configuration)" } else { "" }
+                ),
             ));
         }
         None => return Err(WeightsError::content(path, "there is no peft_type; expected \"HRM\"")),
     }
-    serde_json::from_value(value).map_err(|e| malformed(e.to_string()))
+    serde_path_to_error::deserialize(value).map_err(|e| malformed(format!("{}: {}", e.path(), e.inner())))
 }
 
 fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Result<HrmAdapterFile> {

@@ -68,6 +68,15 @@ impl WeightSet {
         Ok((Self::PerLayer(layers.collect::<Result<_>>()?), file))
     }
 
+    /// All weights.
+    pub fn systems(&self) -> impl Iterator<Item = &LinearSystem> {
+        let (all, layers) = match self {
+            Self::All(weight) => (Some(weight), None),
+            Self::PerLayer(layers) => (None, Some(layers)),
+        };
+        all.into_iter().chain(layers.into_iter().flat_map(BTreeMap::values))
+    }
+
     /// The weight of a layer, if there is one.
     pub fn of(&self, label: &str) -> Option<&LinearSystem> {
         match self {

@@ -4,6 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Exit code of a process that got no memory: what was asked for does not fit on this machine.
 const NO_MEMORY: i32 = 2;
@@ -42,6 +43,14 @@ fn given(block: *mut u8, size: usize) -> *mut u8 {
     block
 }
 
+/// What to take less of, where a program knows.
+static SMALLER: OnceLock<&str> = OnceLock::new();
+
+/// Sets what a message about memory advises: "a smaller batch_size". The first call counts.
+pub fn advise(smaller: &'static str) {
+    let _ = SMALLER.set(smaller);
+}
+
 #[cold]
 fn no_memory(size: usize) -> ! {
     // Nothing here allocates: the text is put together on the stack.
@@ -49,8 +58,9 @@ fn no_memory(size: usize) -> ! {
     let mut rest = &mut text[..];
     let _ = writeln!(
         rest,
-        "error: out of memory: {size} bytes were asked for and the system has none to give; take a smaller batch_size, \
-         length or d_model (see --dry-run), or a machine or limit with more memory"
+        "error: out of memory: {size} bytes were asked for and the system has none to give; take {}, or a machine or limit with \
+         more memory",
+        SMALLER.get().unwrap_or(&"a smaller input")
     );
     let used = 256 - rest.len();
     let _ = io::stderr().write_all(&text[..used]);

@@ -67,6 +67,7 @@ fn found(unexpected: &Unexpected<'_>) -> String {
         Unexpected::Str(text) => format!("the string {text:?}"),
         Unexpected::Seq => "an array".to_owned(),
         Unexpected::Map => "a table".to_owned(),
+        Unexpected::Unit | Unexpected::Option => "null".to_owned(),
         other => other.to_string(),
     }
 }

@@ -3,6 +3,7 @@
 use super::{TinyGpt, TinyGptConfig};
 use crate::backbone::Backbone;
 use crate::parameter::Parameter;
+use crate::settings;
 use crate::weights::arrays::{Array, NamedArrays, Precision, parse, serialize};
 use crate::weights::{Result, WeightsError};
 use hankel_core::{DType, Device, Tensor};
@@ -74,7 +75,7 @@ impl TinyGpt {
             return Err(WeightsError::content(&path, format!("missing field `{missing}`")));
         }
         let config: TinyGptConfig =
-            serde_json::from_value(serde_json::Value::Object(envelope.config)).map_err(malformed)?;
+            settings::read(&envelope.config).map_err(|e| WeightsError::content(&path, e.to_string()))?;
         config.check().map_err(|problem| WeightsError::content(&path, problem))?;
         Ok(config)
     }

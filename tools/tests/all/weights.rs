@@ -92,6 +92,25 @@ fn weighted_errors_are_certified_and_verify_with_their_weight_only() {
     );
 }
 
+/// What is wrong with a weight is not said of the system.
+#[test]
+fn a_weight_that_cannot_be_computed_with_is_named() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let of = |x: f64| Mat::from_fn(1, 1, |_, _| x);
+    let [pole, one] = [of(0.5), of(1.0)];
+    write_arrays(&dir.join("one.npz"), &[("A", pole.as_ref()), ("B", one.as_ref()), ("C", one.as_ref())]);
+    let a = Mat::from_fn(2, 2, |i, j| if i == j { 0.5 - 0.3 * i as f64 } else { 0.0 });
+    let (b, c) = (Mat::from_fn(2, 1, |_, _| 1e308), Mat::from_fn(1, 2, |_, j| if j == 0 { 1e308 } else { 1.0 }));
+    write_arrays(&dir.join("huge.npz"), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref())]);
+    fail(
+        dir,
+        &["reduce", "one.npz", "-o", "out.npz", "--order", "1", "--weight", "huge.npz"],
+        2,
+        &["huge.npz", "overflow"],
+    );
+}
+
 #[test]
 fn weighted_systems_are_files_too() {
     let root = tempfile::tempdir().unwrap();

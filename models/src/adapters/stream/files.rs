@@ -23,12 +23,10 @@ const PREFIX: &str = "base_model.model.";
 /// What the envelope has beside the settings.
 const ENVELOPE: [&str; 3] = ["peft_type", "task_type", "base_model_name_or_path"];
 
-/// What `adapter_config.json` holds beside the envelope.
+/// What `adapter_config.json` holds beside the envelope and the settings of sites.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     kind: String,
-    #[serde(flatten)]
-    common: SiteSettings,
     /// Length of the training sequences.
     length: usize,
     /// The kind's own settings.
@@ -47,12 +45,13 @@ pub(super) fn save(set: &AdapterSet, config: &AdapterConfig, directory: &Path, b
     let mut own = config.settings().clone();
     SiteSettings::keys().iter().for_each(|key| drop(own.remove(&key.name)));
     let kind = config.kind().name().to_owned();
-    let stored = Stored { kind, common, length: config.length(), settings: own };
+    let stored = Stored { kind, length: config.length(), settings: own };
     let [peft_type, task_type, base] = ENVELOPE;
     let mut fields = Table::new();
     fields.insert(peft_type.into(), json!(PEFT_TYPE));
     fields.insert(task_type.into(), json!("CAUSAL_LM"));
     fields.insert(base.into(), json!(base_model));
+    fields.extend(settings::write(&common).map_err(|e| malformed(e.to_string()))?);
     fields.extend(settings::write(&stored).map_err(|e| malformed(e.to_string()))?);
     let json = serde_json::to_vec_pretty(&fields).map_err(|e| malformed(e.to_string()))?;
     let mut arrays = to_arrays(&set.parameters()).map_err(|e| malformed(e.to_string()))?;
@@ -73,7 +72,8 @@ pub(super) fn load(directory: &Path, file: &Table, placement: &Placement) -> Res
     let fail = |reason: String| WeightsError::content(&path, reason);
     let own = file.iter().filter(|(key, _)| !ENVELOPE.contains(&key.as_str()));
     let own: Table = own.map(|(key, value)| (key.clone(), value.clone())).collect();
-    let Stored { kind, common, length, settings } = settings::read(&own).map_err(|e| fail(e.to_string()))?;
+    let common: SiteSettings = settings::read(&own).map_err(|e| fail(e.to_string()))?;
+    let Stored { kind, length, settings } = settings::read(&own).map_err(|e| fail(e.to_string()))?;
     let kind = registry::kind(&kind).ok_or_else(|| fail(registry::unknown(&kind)))?;
     let mut given = settings::write(&common).map_err(|e| fail(e.to_string()))?;
     given.extend(settings);

@@ -19,10 +19,12 @@ pub enum RunError {
     #[error(transparent)]
     Read(#[from] hankel_io::Error),
     /// `result.json` is not what this version writes.
-    #[error("{}, line {}: {reason}", path.display(), reason.line())]
+    #[error("{}, line {}{at}: {reason}", path.display(), reason.line())]
     Parse {
         /// The file.
         path: PathBuf,
+        /// At which key, if that is known.
+        at: String,
         /// What was wrong.
         reason: serde_json::Error,
     },
@@ -127,7 +129,11 @@ fn parse_result(path: &Path, text: &str) -> Result<RunResult, RunError> {
     {
         return Err(RunError::Schema { path: path.to_path_buf(), found: schema });
     }
-    serde_json::from_str(text).map_err(|reason| RunError::Parse { path: path.to_path_buf(), reason })
+    serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text)).map_err(|error| {
+        let is_known = error.inner().is_data() && error.path().iter().len() > 0;
+        let at = if is_known { format!(", `{}`", error.path()) } else { String::new() };
+        RunError::Parse { path: path.to_path_buf(), at, reason: error.into_inner() }
+    })
 }
 
 /// Where and why a run stopped, unless it went on after that.
