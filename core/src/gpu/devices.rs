@@ -1,12 +1,12 @@
 //! Which GPUs there are, and opening one.
 
 use super::Gpu;
+use super::kernel::IMMEDIATES;
 use crate::{Error, Result};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Bytes of workgroup memory and of immediates that every GPU must offer to a kernel.
+/// Bytes of workgroup memory that every GPU must offer to a kernel.
 const WORKGROUP_STORAGE: u32 = 16 << 10;
-const IMMEDIATES: u32 = 64;
 /// Lanes of a workgroup, and buffers that a kernel sees.
 const LANES: u32 = 256;
 const BUFFERS: u32 = 8;
@@ -201,7 +201,8 @@ pub(super) fn open(name: &str) -> Result<&'static Gpu> {
         label: Some("hankel"),
         required_features: wgpu::Features::IMMEDIATES | (optional & found.adapter.features()),
         required_limits: found.adapter.limits(),
-        memory_hints: wgpu::MemoryHints::Performance,
+        // Small blocks: a large one that does not fit is refused, whatever is free beside it. The pool has few calls to save.
+        memory_hints: wgpu::MemoryHints::MemoryUsage,
         experimental_features: experimental,
         ..wgpu::DeviceDescriptor::default()
     };

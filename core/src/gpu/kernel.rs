@@ -30,8 +30,8 @@ const PRELUDE: &str = concat!(
     include_str!("half.wgsl")
 );
 
-/// Bytes of immediates that every layout has room for.
-const IMMEDIATES: u32 = 64;
+/// Bytes of immediates that every layout has room for, and every GPU must offer.
+pub(super) const IMMEDIATES: u32 = 64;
 
 /// Sets of buffers that are kept bound.
 const BINDINGS: usize = 8192;

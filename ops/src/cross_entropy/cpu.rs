@@ -12,12 +12,12 @@ use pulp::{Simd, WithSimd};
 
 /// Logits that exist at once.
 const CHUNK: usize = 1 << 20;
-/// Rows of which gradients of the bias are summed up first: the rounding errors of a long sum in `f32` would add up.
-const SHORT: usize = 64;
 /// The same where the head is compact and decoded for each chunk, and the rows that a chunk has at least then: decoding for fewer takes
 /// longer than multiplying.
 const COMPACT_CHUNK: usize = 1 << 24;
 const COMPACT_ROWS: usize = 128;
+/// Rows of which gradients of the bias are summed up first: the rounding errors of a long sum in `f32` would add up.
+const SHORT: usize = 64;
 
 /// Rows of a chunk, of `rows` in all: even ones, as a small last one would cost as much as the others.
 fn chunk_rows(rows: usize, classes: usize, compact: bool) -> usize {

@@ -13,7 +13,7 @@ mod tests;
 pub mod variants;
 
 pub(crate) use cooperative::{Form, Halves, form, halves, lacks as lacks_f16, suits as suits_f16};
-pub(crate) use gemm::{Epilogue, Left, Right, converted, gemm, whole};
+pub(crate) use gemm::{Epilogue, Left, Right, Stored, converted, gemm, whole};
 pub(crate) use self_test::f16_is_right;
 pub(crate) use speed::{LONG_ENOUGH, WORTH, f16_is_faster, least_seconds};
 

@@ -1,9 +1,9 @@
 //! The kernels on a GPU.
 
 use crate::gpu::{Output, floats, stored};
-use crate::linear::gpu::{Epilogue, Left, Right, gemm, whole};
+use crate::linear::gpu::{Epilogue, Left, Right, Stored, gemm, whole};
 use hankel_core::gpu::{Gpu, Kernel, groups};
-use hankel_core::{DType, Error, Result, Tensor};
+use hankel_core::{DType, Result, Tensor};
 
 static SQUARES: Kernel = Kernel { name: "row_squares", source: include_str!("row_squares.wgsl"), bindings: "rrrw" };
 static INVERSE: Kernel = Kernel { name: "inverse_row_norms", source: include_str!("inverse.wgsl"), bindings: "rrrrw" };
@@ -13,25 +13,11 @@ pub(super) fn row_squares(gpu: &'static Gpu, weight: &Tensor) -> Result<Tensor> 
     let storage = stored("row_squares", "the weight", weight, gpu)?;
     let decoded = if matches!(weight.dtype(), DType::Blocks(_)) { whole(gpu, storage, DType::F32)? } else { None };
     let storage = decoded.as_ref().unwrap_or(storage);
-    let buffer = &storage.buffer;
-    let (format, scales, codebook, block) = match (storage.dtype, &storage.nf4) {
-        (DType::F32, _) => (0, buffer, buffer, 1),
-        (DType::BF16, _) => (1, buffer, buffer, 1),
-        (DType::F16, _) => (2, buffer, buffer, 1),
-        (DType::Nf4, Some(nf4)) => {
-            let rounded = match nf4.source {
-                DType::BF16 => 4,
-                DType::F16 => 5,
-                _ => 3,
-            };
-            (rounded, &nf4.scales, &nf4.codebook, nf4.block)
-        }
-        (found, _) => return Err(Error::DType { operator: "row_squares", expected: "a float", found }),
-    };
+    let held = Stored::of("row_squares", storage)?;
     let out = Output::new(gpu, outputs)?;
-    let parameters = [outputs, inputs, block].map(|size| size as u32);
-    let buffers = [buffer, scales, codebook, out.buffer()];
-    gpu.launch(&SQUARES, &[("STORED", f64::from(format))], &buffers, &parameters, groups(outputs, 1))?;
+    let parameters = [outputs, inputs, held.block].map(|size| size as u32);
+    let buffers = [&storage.buffer, held.scales, held.codebook, out.buffer()];
+    gpu.launch(&SQUARES, &[("STORED", held.code)], &buffers, &parameters, groups(outputs, 1))?;
     out.finish([outputs])
 }
 

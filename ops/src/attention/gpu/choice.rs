@@ -53,17 +53,31 @@ fn run(plan: Option<Plan>, inputs: &[Tensor; 4], gpu: &'static Gpu, shape: &Shap
 
 /// Whether the kernels of a plan give what those in f32 give, on tiles and parts of them. Where the driver does not compile them they do not.
 pub(super) fn is_right(gpu: &'static Gpu, plan: Plan, head_dim: usize) -> Result<bool> {
-    RIGHT.get(gpu, head_dim, || tried(gpu, agrees(gpu, plan, head_dim)))
+    RIGHT.get(gpu, head_dim, || {
+        tried(gpu, agrees(gpu, plan, head_dim, false).and_then(|right| Ok(right && agrees(gpu, plan, head_dim, true)?)))
+    })
 }
 
-fn agrees(gpu: &'static Gpu, plan: Plan, head_dim: usize) -> Result<bool> {
+/// With `growing`, the scores of a row grow by 4 and more from each tile of keys to the next, so that what was summed is scaled again.
+fn agrees(gpu: &'static Gpu, plan: Plan, head_dim: usize, growing: bool) -> Result<bool> {
     let shape = Shape { heads: 2, kv_heads: 1, ..Shape::causal(1, 45, 2, head_dim) };
     let input = |heads: usize, step: usize| {
         let elements = 45 * heads * head_dim;
         let values: Vec<f32> = (0..elements).map(|i| (i * step % 101) as f32 / 50.0 - 1.0).collect();
         Tensor::from_vec(values, [1, 45, heads * head_dim])?.to_device(Device::Gpu(gpu))
     };
-    let inputs = [input(2, 37)?, input(1, 29)?, input(1, 61)?, input(2, 17)?];
+    let (q, k) = if growing {
+        // By a quarter and more a token; powers of two, so that scores are exact.
+        let step = (0.5 / (head_dim as f32).sqrt()).log2().ceil().exp2();
+        let keys = (0..45 * head_dim).map(|i| step * (i / head_dim) as f32).collect();
+        let like = |values: Vec<f32>, heads: usize| {
+            Tensor::from_vec(values, [1, 45, heads * head_dim])?.to_device(Device::Gpu(gpu))
+        };
+        (like(vec![0.5; 45 * 2 * head_dim], 2)?, like(keys, 1)?)
+    } else {
+        (input(2, 37)?, input(1, 29)?)
+    };
+    let inputs = [q, k, input(1, 61)?, input(2, 17)?];
     let (found, expected) = (run(Some(plan), &inputs, gpu, &shape)?, run(None, &inputs, gpu, &shape)?);
     Ok(found.iter().zip(&expected).all(|(found, expected)| {
         let (found, expected) = (found.to_f64_vec(), expected.to_f64_vec());
@@ -76,18 +90,18 @@ fn agrees(gpu: &'static Gpu, plan: Plan, head_dim: usize) -> Result<bool> {
 /// Whether the kernels of a plan take clearly less time than those in f32 for output and gradients, conversions included.
 fn is_faster(gpu: &'static Gpu, plan: Plan, head_dim: usize) -> Result<bool> {
     FASTER.get(gpu, head_dim, || {
-        let seconds = |plan: Option<Plan>, tokens: usize| {
-            let shape = Shape::causal(1, tokens, 8, head_dim);
+        let inputs = |tokens: usize| {
             let input = || zeros(gpu, &[1, tokens, 8 * head_dim]);
-            let inputs = [input()?, input()?, input()?, input()?];
-            least_seconds(gpu, || run(plan, &inputs, gpu, &shape).map(|_| ()))
+            Ok::<_, Error>((Shape::causal(1, tokens, 8, head_dim), [input()?, input()?, input()?, input()?]))
         };
         let [mut tokens, last] = TOKENS;
-        let mut single = seconds(None, tokens)?;
-        while single < LONG_ENOUGH && tokens < last {
+        let mut case = inputs(tokens)?;
+        let by = |plan: Option<Plan>, (shape, inputs): &(Shape, [Tensor; 4])| run(plan, inputs, gpu, shape).map(|_| ());
+        while least_seconds(gpu, [&|| by(None, &case)])?[0] < LONG_ENOUGH && tokens < last {
             tokens *= 2;
-            single = seconds(None, tokens)?;
+            case = inputs(tokens)?;
         }
-        Ok(seconds(Some(plan), tokens)? < WORTH * single)
+        let [single, half] = least_seconds(gpu, [&|| by(None, &case), &|| by(Some(plan), &case)])?;
+        Ok(half < WORTH * single)
     })
 }

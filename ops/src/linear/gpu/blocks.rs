@@ -78,6 +78,9 @@ pub(super) fn kernels(format: &dyn BlockFormat) -> Result<&'static Kernels> {
     })
 }
 
+/// Operations of decoding an element, about: shifts, masks and clamps, where multiplying it takes two.
+pub(super) const DECODING: f64 = 40.0;
+
 /// All elements in f32 or f16.
 pub(super) fn decoded(
     gpu: &'static Gpu,
@@ -89,6 +92,7 @@ pub(super) fn decoded(
     let (kernel, bytes) = if dtype == DType::F16 { (kernels.to_f16, 2) } else { (kernels.to_f32, 4) };
     let buffer = gpu.allocate((bytes * elements) as u64)?;
     gpu.launch(kernel, &[], &[&buffer, &storage.buffer], &[(elements / 4) as u32], groups(elements / 4, 256))?;
+    gpu.weigh(DECODING * elements as f64);
     Ok(GpuStorage { buffer, dtype, elements, nf4: None })
 }
 

@@ -131,16 +131,16 @@ struct Sum {
 
 /// How kernels see what a weight is stored in.
 #[derive(Clone, Copy)]
-struct Stored<'a> {
+pub(crate) struct Stored<'a> {
     /// Their constant.
-    code: f64,
-    scales: &'a GpuBuffer,
-    codebook: &'a GpuBuffer,
-    block: usize,
+    pub code: f64,
+    pub scales: &'a GpuBuffer,
+    pub codebook: &'a GpuBuffer,
+    pub block: usize,
 }
 
 impl<'a> Stored<'a> {
-    fn of(storage: &'a GpuStorage) -> Result<Self> {
+    pub fn of(operator: &'static str, storage: &'a GpuStorage) -> Result<Self> {
         let plain = |code| Stored { code, scales: &storage.buffer, codebook: &storage.buffer, block: 1 };
         Ok(match (storage.dtype, &storage.nf4) {
             // Kernels of blocks need nothing but the blocks.
@@ -155,7 +155,7 @@ impl<'a> Stored<'a> {
                 };
                 Stored { code, scales: &nf4.scales, codebook: &nf4.codebook, block: nf4.block }
             }
-            (found, _) => return Err(Error::DType { operator: "linear", expected: "a float", found }),
+            (found, _) => return Err(Error::DType { operator, expected: "a float", found }),
         })
     }
 
@@ -201,7 +201,7 @@ pub(crate) fn whole(gpu: &'static Gpu, storage: &GpuStorage, dtype: DType) -> Re
     if let DType::Blocks(format) = storage.dtype {
         return blocks::decoded(gpu, storage, format, dtype).map(Some);
     }
-    let stored = Stored::of(storage)?;
+    let stored = Stored::of("linear", storage)?;
     let part =
         Part { buffer: &storage.buffer, format: Format::of(storage.dtype), first: 0, elements: storage.elements };
     convert(gpu, part, stored, dtype, None)
@@ -262,7 +262,7 @@ pub(super) fn planned(
 ) -> Result<()> {
     let sizes = Sizes::of(left, right);
     let Sizes { m, n, k } = sizes;
-    let stored = Stored::of(right.storage)?;
+    let stored = Stored::of("linear", right.storage)?;
     let in_fours = [left.cols, left.first * left.cols, right.cols, right.first * right.cols, n, how.first];
     let in_blocks = matches!(right.storage.dtype, DType::Blocks(_));
     let vectors = !in_blocks && stored.in_vectors() && in_fours.iter().all(|size| size.is_multiple_of(4));
@@ -315,13 +315,15 @@ pub(super) fn planned(
         now.gate.unwrap_or(spare),
         partial.as_ref().unwrap_or(out),
     ];
-    for run in gpu.runs(tiles, sizes.operations()) {
+    let decoding = if plan == Plan::Rows && in_blocks { blocks::DECODING * (m * n * k) as f64 } else { 0.0 };
+    let operations = sizes.operations() + decoding;
+    for run in gpu.runs(tiles, operations) {
         let [x, y, z] = match plan {
             Plan::Rows => [groups(n, 8)[0], groups(n, 8)[1], m as u32],
             Plan::Tiles(..) => [groups(run.len(), 1)[0], groups(run.len(), 1)[1], splits as u32],
         };
         gpu.launch(kernel, constants, &buffers, &Parameters { first_tile: run.start as u32, ..parameters }, [x, y, z])?;
-        gpu.weigh(sizes.operations() * run.len() as f64 / tiles as f64);
+        gpu.weigh(operations * run.len() as f64 / tiles as f64);
     }
     let Some(partial) = partial else { return Ok(()) };
     let constants =

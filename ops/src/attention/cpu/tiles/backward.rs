@@ -1,6 +1,6 @@
 //! The backward pass: the probabilities are computed again, tile by tile, from the scores and the log-sum-exps.
 //!
-//! With P = exp(S - lse), where S may be capped (see [`Shape::cap`]), and D_i = <dO_i, O_i>:
+//! With P = exp(S - lse), where S may be capped (see [`Shape::cap`]), and D_i = <dO_i, O_i> (in the code S and lse are to base 2):
 //!
 //! ```text
 //! dV = P^T dO      dP = dO V^T      dS = P * (dP - D)      dQ = scale dS K      dK = scale dS^T Q
