@@ -151,6 +151,14 @@ def test_systems_in_continuous_time_come_back_as_what_they_were():
         assert again.dt == 0 and np.array_equal(again.A, reduced.A)
 
 
+def test_a_system_in_continuous_time_is_not_its_four_matrices():
+    system = hankel.System(np.diag([-0.5, -0.2]), np.ones((2, 1)), np.ones((1, 2)), dt=0)
+    assert hankel.hinf_norm(system).value == pytest.approx(7.0, rel=1e-9)
+    with pytest.raises(hankel.HankelError, match="in continuous time"):
+        hankel.hinf_norm(*system)
+    assert abs(system.frequency_response([0.0])[0, 0, 0]) == pytest.approx(7.0)
+
+
 def test_h2_norms_in_continuous_time_may_be_infinite():
     strictly = hankel.System(np.array([[-0.5]]), np.ones((1, 1)), np.ones((1, 1)), np.zeros((1, 1)), dt=0)
     reduction = hankel.reduce(strictly, order=0)

@@ -10,7 +10,7 @@ import pytest
 from helpers import FAMILIES, close, fit, pretrained, tokens
 
 import torch
-from transformers import DynamicCache
+from transformers import AutoModelForCausalLM, DynamicCache
 
 from hankel.torch import AdapterError, load_adapter
 from hankel.torch.adapter import _fills_cache
@@ -311,3 +311,76 @@ def test_a_stored_cache_has_its_states(families, llama_run):
         assert type(twin) is type(cache)
         assert torch.equal(rest(twin), expected)
     assert torch.allclose(expected, logits(model, ids)[:, 6:], atol=1e-5)
+
+
+def test_ways_to_part_texts_that_an_adapter_cannot_follow_are_refused(families, llama_run):
+    model = model_of(families)
+    adapter = load_adapter(model, llama_run / "adapters/paper")
+    ids = tokens(model, batch=1, steps=9)
+
+    class BlockMask:
+        pass
+
+    for given, reason in (({"attention_mask": BlockMask()}, "BlockMask"), ({"cache": object()}, "generate_batch")):
+        with pytest.raises(AdapterError, match=reason):
+            model.model(ids, use_cache=False, **given)
+    # What has no state does not mind.
+    adapter.remove()
+    adapter = load_adapter(model, llama_run / "adapters/state-offset")
+    adapter._begin(model.model, (ids,), {"cache": object()})
+
+
+def test_flash_attention_parts_texts_by_lengths_and_positions(families, llama_run):
+    """What the adapter takes for texts where attention is flash attention, which a CPU does not have."""
+    model = model_of(families)
+    adapter = load_adapter(model, llama_run / "adapters/paper")
+    decoder, ids, ones = model.model, tokens(model, batch=1, steps=9), torch.ones(1, 9, dtype=torch.long)
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+
+    def borders(**given):
+        adapter._begin(decoder, (ids,), {"use_cache": False, **given})
+        return adapter._mine.call.borders
+
+    lengths = torch.tensor([0, 4, 9], dtype=torch.int32)
+    assert borders(cu_seq_lens_q=lengths, cu_seq_lens_k=lengths, max_length_q=5, max_length_k=5) == [[4]]
+    assert borders(position_ids=positions, attention_mask=ones) == []
+    decoder.config._attn_implementation = "flash_attention_2"
+    assert borders(position_ids=positions, attention_mask=ones) == [[4]]
+    padded = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
+    assert borders(position_ids=positions, attention_mask=padded) == []
+
+
+def test_what_layers_share_stays_shared_and_is_a_system_in_every_one(families, llama_run):
+    model = model_of(families)
+    adapter = load_adapter(model, llama_run / "adapters/hankel-shared")
+    for layer, site in adapter.sites:
+        system = adapter.system(layer, site)
+        assert system.A.dtype == system.B.dtype == system.C.dtype == "float64"
+    changed = {name: 2 * value if name.endswith("hankel_adapter.layer0_attention.c") else value for name, value in model.state_dict().items()}
+    model.load_state_dict(changed, assign=True)
+    twin = copy.deepcopy(model).model.hankel_adapter
+    for of in (adapter, twin):
+        for (_, site), module in of.sites.items():
+            assert module.c is of.sites[0, site].c
+        assert torch.equal(of.sites[2, "attention"].c, changed["model.hankel_adapter.layer0_attention.c"])
+    assert twin.sites[0, "attention"].c is not adapter.sites[0, "attention"].c
+
+
+def test_rates_that_forget_nothing_are_finite(families, llama_run):
+    model = model_of(families)
+    adapter = load_adapter(model, llama_run / "adapters/zoh")
+    with torch.no_grad():
+        adapter.sites[0, "mlp"].log_a[:2] = torch.tensor([-90.0, -200.0])
+    ids = tokens(model, batch=1, steps=9)
+    out = model(ids, labels=ids)
+    out.loss.backward()
+    assert torch.isfinite(out.logits).all() and all(torch.isfinite(p.grad).all() for p in adapter.parameters() if p.grad is not None)
+
+
+def test_an_adapter_of_a_model_with_fewer_layers_is_refused(families, llama_run):
+    config = model_of(families).config
+    config.num_hidden_layers += 1
+    deeper = AutoModelForCausalLM.from_config(config)
+    for name in ("paper", "selective"):
+        with pytest.raises(AdapterError, match="the adapter is for 3 layers, the model has 4"):
+            load_adapter(deeper, llama_run / "adapters" / name)

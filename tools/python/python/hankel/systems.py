@@ -37,12 +37,14 @@ class System:
     """Sampling time; 0 for continuous time, none for steps of unknown length."""
 
     def __iter__(self):
+        if self.dt == 0:
+            raise HankelError("a system in continuous time is not its four matrices: hand it on as it is, or name A, B, C, D and dt")
         return iter((self.A, self.B, self.C, self.D))
 
     def frequency_response(self, omega: ArrayLike) -> NDArray[np.complex128]:
         """``G(z) = C (z I - A)^-1 B + D``, [len(omega), p, m]: at ``z = exp(i omega)``, ``omega`` in radians per step, or, with ``dt=0``, at
         ``z = i omega``, in radians per unit of time."""
-        A, B, C, D, _ = from_arrays(*self)
+        A, B, C, D, _ = from_arrays(self.A, self.B, self.C, self.D)
         z = 1j * np.atleast_1d(np.asarray(omega, dtype=np.float64))
         if self.dt != 0:
             z = np.exp(z)
@@ -148,7 +150,7 @@ LIBRARIES: dict[str, tuple[frozenset[str], Callable[[Any, type], tuple[Matrices,
 def understand(system: Any) -> tuple[Matrices, Callable[..., Any]]:
     """The matrices of a system object, and the function that makes such an object of other matrices."""
     if isinstance(system, System):
-        return from_arrays(*system, _sampling_time(system.dt)), partial(System, dt=system.dt)
+        return from_arrays(system.A, system.B, system.C, system.D, _sampling_time(system.dt)), partial(System, dt=system.dt)
     if isinstance(system, (tuple, list)) and len(system) in (3, 4):
         A, B, C, *D = system
         return from_arrays(A, B, C, D[0] if D else None), System

@@ -259,20 +259,25 @@ class Adapter(nn.Module):
         if tokens is None:
             return
         mask, positions, (rows, steps) = given.get("attention_mask"), given.get("position_ids"), tokens.shape[:2]
+        if any(site.remembers for site in self.sites.values()):
+            _check_readable(given)
         # A mask, like positions, may be one for all rows.
         keep = _padding(mask, steps, before.length)
         call.keep = None if keep is None else keep.expand(rows, -1)
         if before.length:
             return
-        if mask is not None:
-            borders = _blocks(mask, steps)
-        else:
+        lengths = given.get("cu_seq_lens_q")
+        if isinstance(lengths, Tensor):
+            borders = [lengths[1:-1].tolist()]
+        elif mask is None or _goes_by_positions(module, mask):
             borders = _restarts(positions) if isinstance(positions, Tensor) and positions.ndim == 2 else []
-            if any(borders) and _fills_cache(module, given):
-                raise AdapterError(
-                    "position_ids begin anew, as those of packed texts do, but with a cache attention reads on from one text to the next; "
-                    "pass use_cache=False, or for one text an attention_mask"
-                )
+        else:
+            borders = _blocks(mask, steps)
+        if any(borders) and not (isinstance(mask, Tensor) and mask.ndim == 4) and _fills_cache(module, given):
+            raise AdapterError(
+                "position_ids begin anew, as those of packed texts do, but with a cache attention reads on from one text to the next; "
+                "pass use_cache=False, or for one text an attention_mask"
+            )
         call.borders = borders * rows if len(borders) == 1 else borders
 
     def _end(self, module: nn.Module, args: tuple, output: Any) -> None:
@@ -380,6 +385,23 @@ def _own(seen: Tensor, steps: int, before: int) -> Tensor:
     return keep
 
 
+def _check_readable(given: dict[str, Any]) -> None:
+    """Refuses calls whose texts an adapter with a state could not tell apart."""
+    if any(given.get(key) is not None for key in ("cache", "block_table", "read_index")):
+        raise AdapterError("continuous batching (generate_batch) keeps no state of an adapter from step to step; use generate")
+    if type(_whole(given.get("attention_mask"))).__name__ == "BlockMask":
+        raise AdapterError(
+            "a BlockMask does not tell an adapter where texts begin; pass position_ids that begin anew without a mask and use_cache=False, "
+            "or a mask of all pairs of tokens"
+        )
+
+
+def _goes_by_positions(decoder: nn.Module, mask: Any) -> bool:
+    """Whether attention drops a mask that hides nothing, and divides texts by their positions: flash attention."""
+    implementation = str(getattr(decoder.config, "_attn_implementation", ""))
+    return "flash" in implementation and isinstance(mask, Tensor) and mask.ndim == 2 and bool((mask != 0).all())
+
+
 def _fills_cache(decoder: nn.Module, given: dict[str, Any]) -> bool:
     """Whether a forward pass has a cache: one that is given, or that the decoder makes, as transformers decides it."""
     if given.get("past_key_values") is not None:
@@ -435,9 +457,9 @@ def load_adapter(model: nn.Module, directory: str | Path, *, scan: str = "auto",
     layers, width = getattr(decoder, layout.layers), base.config.hidden_size
     if content.width() != width:
         raise AdapterError(f"the adapter has width {content.width()}, the model {width}")
-    last = max(layer for layer, _ in content.sites)
-    if last >= len(layers):
-        raise AdapterError(f"layer {last} does not exist in a model of {len(layers)} layers")
+    count = 1 + max(layer for layer, _ in content.sites)
+    if count != len(layers):
+        raise AdapterError(f"the adapter is for {count} layers, the model has {len(layers)}")
     adapter = Adapter(content, decoder, layout, scan)
     try:
         adapter.take_backbone(base)

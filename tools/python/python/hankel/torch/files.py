@@ -141,6 +141,12 @@ def _read_hrm(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) ->
     if not groups:
         raise AdapterError(f"{path.parent / WEIGHTS}: it holds no tensors")
     places = sorted(groups)
+    for layer, site in places:
+        if full["site"] not in ("both", site):
+            raise AdapterError(f"{path.parent / WEIGHTS}: layer {layer} has tensors at {site}: the configuration's site is {full['site']}")
+    layers = sorted({layer for layer, _ in places})
+    if full.get("layers", layers) != layers:
+        raise AdapterError(f"{path}: it lists the layers {full['layers']}, the file has {layers}")
     forms = full.get("form", "diagonal")
     forms = [forms] * len(places) if isinstance(forms, str) else forms
     states = full.get("state_dims", [full.get("state_dim")] * len(places))
@@ -208,7 +214,9 @@ def _read_stream(path: Path, config: dict[str, Any], tensors: dict[str, Tensor])
     if not places:
         raise AdapterError(f"{path.parent / WEIGHTS}: it holds no gate of {kind}")
     files = AdapterFiles(config, kind, config["input"], {})
-    rest, common = dict(tensors), {}
+    rest = dict(tensors)
+    # What layers share, they share with those at the same site.
+    owners: dict[str, Site] = {}
     width = next((t.shape[-1] for name, t in tensors.items() if name.rpartition(".")[2] in AS_WIDE), 0)
     try:
         shapes = build.shapes(settings, width) | {"gate": [1]}
@@ -216,10 +224,10 @@ def _read_stream(path: Path, config: dict[str, Any], tensors: dict[str, Tensor])
         raise AdapterError(f"{path}: settings: {error} is missing") from None
     for place in places:
         own: dict[str, Tensor] = {}
+        owner = owners.get(place[1]) if build.shared else None
         for entry, shape in shapes.items():
             name = files.name(place, entry)
-            if name in common:
-                own[entry] = common[name]
+            if owner is not None and entry in build.shared:
                 continue
             if name not in rest:
                 raise AdapterError(f"{path.parent / WEIGHTS}: the tensor {PREFIX}{name} is missing")
@@ -230,9 +238,9 @@ def _read_stream(path: Path, config: dict[str, Any], tensors: dict[str, Tensor])
             if files.name(place, entry) in rest and kind == "selective":
                 own[entry] = rest.pop(files.name(place, entry))
         _check_projections(path, own)
-        files.sites[place] = site = build(own, settings, config.get("train_gate", True))
-        for entry in build.shared:
-            common.setdefault(files.name(place, entry), getattr(site, entry))
+        of_others = {"owner": owner} if build.shared else {}
+        files.sites[place] = site = build(own, settings, config.get("train_gate", True), **of_others)
+        owners.setdefault(place[1], site)
     if rest:
         raise AdapterError(f"{path.parent / WEIGHTS}: unexpected tensor {PREFIX}{min(rest)}")
     return files

@@ -20,7 +20,8 @@ from . import scan
 FASTEST, SLOWEST = 4.4, -80.0
 #: Bounds of the step of ``zoh-clamped``.
 STEP_MIN, STEP_MAX = 1e-4, 0.1
-
+#: Rates below ``exp`` of this forget nothing; its exponentials are far from the ends of single precision.
+LOWEST = -40.0
 
 #: Parameters whose last dimension is the width of the stream; every kind has one of them.
 AS_WIDE = ("offset", "b", "b_real", "k")
@@ -31,15 +32,19 @@ class Site(nn.Module):
 
     #: Names of parameters of this kind that all layers share.
     shared: tuple[str, ...] = ()
+    #: Whether it has a state, which a forward pass leaves to the next.
+    remembers = True
 
-    def __init__(self, tensors: dict[str, Tensor]):
+    def __init__(self, tensors: dict[str, Tensor], owner: Site | None = None):
         super().__init__()
+        # Not a submodule: a model that is saved has what is shared once, in the layer that owns it.
+        self._owner = (owner,)
         for name, tensor in tensors.items():
-            if isinstance(tensor, nn.Parameter):
-                # Another layer has it already, and a model that is saved may have it once.
-                self.__dict__[name] = tensor
-            else:
-                self.register_parameter(name, nn.Parameter(tensor.clone()))
+            self.register_parameter(name, nn.Parameter(tensor.clone()))
+
+    def __getattr__(self, name: str) -> Any:
+        (owner,) = self.__dict__.get("_owner", (None,))
+        return getattr(owner, name) if owner is not None and name in self.shared else super().__getattr__(name)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Site:
         """As that of ``nn.Module``, but ``model.half()`` does not round what was learnt; double precision is, on devices that have none."""
@@ -111,9 +116,18 @@ class Recurrence(Site):
     @torch.no_grad()
     def system(self) -> tuple[Tensor, Tensor, Tensor]:
         """A, B and C with the gate, computed in double precision from the parameters: what ``hankel.reduce`` takes."""
-        twin = copy.deepcopy(self).cpu().double().requires_grad_(False)
+        twin = copy.deepcopy(self)
+        for part in (twin, *twin._owner):
+            if part is not None:
+                part.cpu().double().requires_grad_(False)
         poles, b = twin.coefficients()
         return poles.matrix(), b, twin.gate * twin.c
+
+
+def _lift(exponent: Tensor) -> Tensor:
+    """What raises an exponent to ``LOWEST`` where it is below it, and 0 elsewhere; a constant to gradients."""
+    exponent = exponent.detach()
+    return exponent.clamp(min=LOWEST) - exponent
 
 
 class Hrm(Recurrence):
@@ -144,12 +158,17 @@ class Hrm(Recurrence):
         b, none = self.b, self.b.new_zeros(0)
         if self.form == "modal":
             return scan.Modal(torch.exp(self.log_decay), self.angle, self.sign), b
+        log_a, exponent = self.log_a, self.log_a + self.log_dt
         if self.discretization == "zoh-clamped":
-            rate = torch.exp(self.log_a) * F.softplus(self.log_dt).clamp(STEP_MIN, STEP_MAX)
+            log_a = log_a + _lift(log_a)
+            rate = torch.exp(log_a) * F.softplus(self.log_dt).clamp(STEP_MIN, STEP_MAX)
+        elif self.discretization == "zoh":
+            lift = _lift(exponent)
+            log_a, rate = log_a + lift, torch.exp(exponent + lift)
         else:
-            rate = torch.exp(self.log_a + self.log_dt)
+            rate = torch.exp(exponent)
         if self.discretization != "free":
-            b = b * (-torch.expm1(-rate) * torch.exp(-self.log_a))[:, None]
+            b = b * (-torch.expm1(-rate) * torch.exp(-log_a))[:, None]
         return scan.Modal(rate, getattr(self, "angle", none), self.sign), b
 
     def stored(self) -> dict[str, Tensor]:
@@ -200,8 +219,8 @@ def _from_poles(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
 class Stream(Site):
     """A kind of ``"peft_type": "STREAM"``."""
 
-    def __init__(self, tensors: dict[str, Tensor], settings: dict[str, Any], train_gate: bool):
-        super().__init__(tensors)
+    def __init__(self, tensors: dict[str, Tensor], settings: dict[str, Any], train_gate: bool, owner: Site | None = None):
+        super().__init__(tensors, owner)
         self.settings = settings
         self.train_gate = train_gate
 
@@ -293,6 +312,8 @@ class HankelShared(Stream, Recurrence):
 
 class StateOffset(Stream):
     """``state-offset``: a learned constant."""
+
+    remembers = False
 
     @classmethod
     def shapes(cls, settings: dict[str, Any], width: int) -> dict[str, list[int]]:
