@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME|DIR")]
     adapter: Option<String>,
     /// Text to continue; when left out or empty, the model begins a text, which takes a token that begins one. For a model of
-    /// performances, events: `velocity6 on60 +500ms off60`
+    /// performances, events: `velocity6 on60 +480ms +20ms off60`
     #[arg(long, default_value = "")]
     prompt: String,
     /// Tokens to generate (bytes for a model of bytes, events for one of performances)
@@ -266,7 +266,8 @@ impl Codec {
                 let event = |name: &str| {
                     token(name).with_context(|| {
                         format!(
-                            "--prompt: {name:?} is not an event; expected on60, off60, +120ms or velocity6, for example"
+                            "--prompt: {name:?} is not an event; expected on60, off60, velocity6 or a time: 10 ms to 150 ms, or a \
+                             multiple of 160 ms up to 2720 (500 ms are +480ms +20ms)"
                         )
                     })
                 };

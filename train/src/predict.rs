@@ -259,7 +259,11 @@ fn load(args: &Args, run: Option<Config>) -> Result<Loaded> {
 
 /// What decides the answers: a file of answers is continued with the same only.
 fn settings(args: &Args, run: Option<&Config>, sampling: Sampling, records: &Records) -> Result<Value> {
-    let absolute = |path: &Path| path.canonicalize().with_context(|| path.display().to_string());
+    // A path that is not UTF-8 is told apart by its length at least.
+    let absolute = |path: &Path| {
+        let found = path.canonicalize().with_context(|| path.display().to_string())?;
+        anyhow::Ok(found.to_string_lossy().into_owned())
+    };
     let quantize = args.quantize.as_ref().map(|_| "nf4");
     let mut settings = json!({
         "model": absolute(&args.model)?,

@@ -76,8 +76,8 @@ impl Sum {
         self.processor_seconds += (serial_us + numbers.parallel_us) / 1e6;
         self.operations += numbers.operations;
         self.bytes += numbers.bytes;
-        self.loops += numbers.loops;
-        self.tasks += numbers.tasks;
+        self.loops = self.loops.saturating_add(numbers.loops);
+        self.tasks = self.tasks.saturating_add(numbers.tasks);
         self.serial_seconds += serial_us / 1e6;
         for cores in CORES {
             *self.cores.entry(cores).or_default() += numbers.cores.get(&cores).copied().unwrap_or(serial_us) / 1e6;

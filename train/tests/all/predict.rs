@@ -39,6 +39,23 @@ fn lines(place: &Place, name: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
+/// Paths of Unix are bytes, and the working directory counts, too.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_may_lie_in_a_folder_that_is_not_utf_8() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = place();
+    place.write("prompts.jsonl", prompts(1));
+    let folder = place.path("d").with_file_name(std::ffi::OsStr::from_bytes(b"d\xff"));
+    fs::create_dir(&folder).unwrap();
+    for name in ["model", "prompts.jsonl"] {
+        fs::rename(place.path(name), folder.join(name)).unwrap();
+    }
+    let mut command = place.command(&["predict", "model", "prompts.jsonl", "-o", "out.jsonl", "--max-tokens", "1"]);
+    let output = command.current_dir(&folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn killed_and_continued_without_repeating_an_answer() {
     let place = place();

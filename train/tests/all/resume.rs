@@ -152,6 +152,10 @@ fn damaged_weights_of_its_own_are_refused() {
         place.run(&["fit", "--out", "run", "--resume"]).refused(&[problem]);
         fs::write(&file, whole).unwrap();
     }
+    // One that is not there is not damaged.
+    fs::rename(place.path("run/backbone"), place.path("aside")).unwrap();
+    place.run(&["fit", "--out", "run", "--resume"]).refused(&["is missing: what this run has pretrained is there"]);
+    fs::rename(place.path("aside"), place.path("run/backbone")).unwrap();
     assert_eq!(place.run(&["fit", "--out", "run", "--resume"]).code, Some(0));
 }
 

@@ -45,7 +45,7 @@ pub fn duration(seconds: f64) -> String {
     if whole < 3600 {
         format!("{} min {:02} s", whole / 60, whole % 60)
     } else {
-        let minutes = (whole + 30) / 60;
+        let minutes = whole.saturating_add(30) / 60;
         format!("{} h {:02} min", minutes / 60, minutes % 60)
     }
 }
@@ -147,6 +147,7 @@ mod tests {
         assert_eq!(duration(3600.0), "1 h 00 min");
         assert_eq!(duration(86_390.0), "24 h 00 min");
         assert_eq!(duration(f64::NAN), "–");
+        assert!(duration(1e308).ends_with(" min"));
     }
 
     #[test]

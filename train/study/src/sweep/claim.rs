@@ -101,7 +101,7 @@ fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Durati
             }
         }
     }
-    let number = newest.as_ref().map_or(1, |(number, _)| number + 1);
+    let number = newest.as_ref().map_or(1, |(number, _)| number.saturating_add(1));
     let path = directory.join(format!("{PREFIX}{number:04}"));
     let text = serde_json::to_vec(&own).context("a claim as JSON")?;
     match OpenOptions::new().write(true).create_new(true).open(&path) {

@@ -187,6 +187,10 @@ fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, Confi
         if let Some(Entry { key, origin, .. }) = unknown {
             return Err(unknown_key(&inside(key), origin, adapter::COMMON_KEYS));
         }
+        if let Some(budget) = table.get("budget") {
+            let message = format!("`{}` is not for `kind = {kind:?}`, which has no size", inside("budget"));
+            return Err(ConfigError::new(Some(budget.origin.clone()), message));
+        }
         if kind == method::FULL { AdapterMethod::Full } else { AdapterMethod::None }
     };
     let own_training = |over: &Node| {

@@ -190,9 +190,19 @@ fn registered_kinds_are_configured_like_the_others() {
 }
 
 #[test]
+fn a_budget_of_what_has_no_size_is_refused() {
+    for kind in ["full", "none", "ia3"] {
+        let text = format!("{SMALL}\n[[adapter]]\nkind = \"{kind}\"\nbudget = 9\n");
+        let message = load(&text, &[]).unwrap_err();
+        assert!(message.contains("budget` is not for") && message.contains("which has no size"), "{message}");
+    }
+}
+
+#[test]
 fn problems_name_place_and_key() {
     for (overrides, expected) in [
         (&["tran.lr=1"][..], "--set tran.lr=1: unknown key `tran`; did you mean `train`?"),
+        (&[&format!("task.{}=1", vec!["a"; 5000].join("."))], "a key of 5001 parts: no setting is deeper than 32"),
         (
             &["train.learning_rate=1"],
             "--set train.learning_rate=1: unknown key `train.learning_rate`; did you mean `lr`?",

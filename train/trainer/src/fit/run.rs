@@ -284,6 +284,11 @@ fn stages(
         } else {
             let (noted, found) = (session.state.backbone_crc32c, session.directory.backbone_crc32c()?);
             ensure!(
+                found.is_some() || noted.is_none(),
+                "{} is missing: what this run has pretrained is there. Put it back, or begin a new run",
+                session.directory.backbone().display()
+            );
+            ensure!(
                 noted.is_none() || noted == found,
                 "{} is damaged: it is not what this run has pretrained. Put it back, or begin a new run",
                 session.directory.backbone().display()

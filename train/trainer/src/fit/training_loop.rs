@@ -15,7 +15,7 @@ use crate::config::Keep;
 use crate::format::counted;
 use crate::parallel::Traffic;
 use crate::results::{Communication, Event, LayerState, Split, TrainingResult, metric};
-use crate::run::{Progress, interrupt};
+use crate::run::{Progress, checkpoint, interrupt};
 use anyhow::{Context, Result};
 use hankel_core::{Device, Error, Tensor};
 use hankel_models::AdapterSet;
@@ -231,7 +231,13 @@ impl Stage<'_> {
             }
             _ => new(self.model)?,
         };
-        training.restore(step, tensors)?;
+        training.restore(step, tensors).with_context(|| {
+            let newest = checkpoint::list(&session.directory.checkpoints()).pop().unwrap_or_default();
+            format!(
+                "{} does not fit this run; without this folder it goes on from the checkpoint before",
+                newest.display()
+            )
+        })?;
         training.model().adapters.complete(&stored_in(session.config.backbone.path().map(PathBuf::as_path)))?;
         Ok(training)
     }

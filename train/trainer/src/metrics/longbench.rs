@@ -43,38 +43,41 @@ pub(crate) fn rouge_l(prediction: &str, reference: &str) -> Option<PrecisionReca
 
 /// A longest common subsequence; on a tie of the table the walk back moves along `other`, as in the package.
 fn common_subsequence<'a>(sentence: &[&'a str], other: &[&str]) -> Vec<&'a str> {
-    let table = lengths(sentence, other);
-    let width = other.len() + 1;
-    let (mut i, mut j) = (sentence.len(), other.len());
+    common(sentence, other, |without_own, without_other| without_own > without_other).map(|i| sentence[i]).collect()
+}
+
+/// Indices into `a` of a longest common subsequence with `b`, from the last. Which one of several is found is `leave`'s choice: of the lengths
+/// without the last word of `a` and of `b`, whether that of `a` is left out. One bit for each pair of words is kept of the table.
+pub(super) fn common<A: AsRef<str>, B: AsRef<str>>(
+    a: &[A],
+    b: &[B],
+    leave: impl Fn(u32, u32) -> bool,
+) -> impl Iterator<Item = usize> {
+    let mut left_out = vec![0_u64; (a.len() * b.len()).div_ceil(64)];
+    let (mut before, mut row) = (vec![0_u32; b.len() + 1], vec![0_u32; b.len() + 1]);
+    let equal = |i: usize, j: usize| a[i].as_ref() == b[j].as_ref();
+    for i in 0..a.len() {
+        for j in 0..b.len() {
+            row[j + 1] = if equal(i, j) { before[j] + 1 } else { before[j + 1].max(row[j]) };
+            let at = i * b.len() + j;
+            left_out[at / 64] |= u64::from(leave(before[j + 1], row[j])) << (at % 64);
+        }
+        std::mem::swap(&mut before, &mut row);
+    }
+    let (mut i, mut j) = (a.len(), b.len());
     let mut out = Vec::new();
     while i > 0 && j > 0 {
-        if sentence[i - 1] == other[j - 1] {
-            out.push(sentence[i - 1]);
-            i -= 1;
-            j -= 1;
-        } else if table[(i - 1) * width + j] > table[i * width + j - 1] {
+        let at = (i - 1) * b.len() + j - 1;
+        if equal(i - 1, j - 1) {
+            (i, j) = (i - 1, j - 1);
+            out.push(i);
+        } else if left_out[at / 64] >> (at % 64) & 1 == 1 {
             i -= 1;
         } else {
             j -= 1;
         }
     }
-    out
-}
-
-/// Lengths of the longest common subsequences of all prefixes: [a + 1, b + 1], row-major.
-pub(super) fn lengths<S: AsRef<str>>(a: &[S], b: &[S]) -> Vec<u32> {
-    let width = b.len() + 1;
-    let mut table = vec![0; (a.len() + 1) * width];
-    for i in 1..=a.len() {
-        for j in 1..=b.len() {
-            table[i * width + j] = if a[i - 1].as_ref() == b[j - 1].as_ref() {
-                table[(i - 1) * width + j - 1] + 1
-            } else {
-                table[(i - 1) * width + j].max(table[i * width + j - 1])
-            };
-        }
-    }
-    table
+    out.into_iter()
 }
 
 /// LongBench's score of a classification: 1 over the number of classes that the prediction names, if the right one is

@@ -85,21 +85,6 @@ pub(crate) fn rouge_l_sum(prediction: &str, reference: &str, stemming: bool) -> 
 
 /// Indices into `line` of a longest common subsequence with `other`. Which one of several is found follows the package:
 /// on a tie of the table the walk back moves along `line`.
-fn common_subsequence(line: &[String], other: &[String]) -> Vec<usize> {
-    let table = super::longbench::lengths(line, other);
-    let width = other.len() + 1;
-    let (mut i, mut j) = (line.len(), other.len());
-    let mut out = Vec::new();
-    while i > 0 && j > 0 {
-        if line[i - 1] == other[j - 1] {
-            out.push(i - 1);
-            i -= 1;
-            j -= 1;
-        } else if table[i * width + j - 1] > table[(i - 1) * width + j] {
-            j -= 1;
-        } else {
-            i -= 1;
-        }
-    }
-    out
+fn common_subsequence(line: &[String], other: &[String]) -> impl Iterator<Item = usize> {
+    super::longbench::common(line, other, |without_own, without_other| without_own >= without_other)
 }

@@ -132,7 +132,7 @@ fn certificate(row: &AdapterResult) -> String {
     let total = |field: fn(&LayerResult) -> Option<f64>| row.layers.iter().map(field).sum::<Option<f64>>();
     rows.push(vec![
         Cell::text("sum over layers"),
-        Cell::number(row.layers.iter().map(|l| l.order).sum::<usize>()),
+        Cell::number(row.layers.iter().fold(0, |sum: usize, layer| sum.saturating_add(layer.order))),
         Cell::number(""),
         Cell::number(scientific(total(|l| l.error_bound))),
         Cell::number(scientific(total(|l| l.hinf_error))),

@@ -114,12 +114,12 @@ impl StageProgress {
             let ahead = if larger { value > before } else { value < before };
             ahead || (value == before && lower)
         };
-        let evaluations = 1 + self.best.as_ref().map_or(0, |best| best.kept.evaluations);
+        let evaluations = self.best.as_ref().map_or(0, |best| best.kept.evaluations).saturating_add(1);
         match &mut self.best {
             Some(best) if !better(best) => {
                 best.kept.last = value;
                 best.kept.evaluations = evaluations;
-                best.waited += 1;
+                best.waited = best.waited.saturating_add(1);
                 false
             }
             None if value.is_nan() => false,

@@ -45,7 +45,7 @@ pub struct RunDirectory {
 }
 
 /// What marks a directory as holding a run.
-const MARKS: [&str; 8] = [
+const MARKS: [&str; 9] = [
     "config.toml",
     "metrics.jsonl",
     "result.json",
@@ -54,6 +54,7 @@ const MARKS: [&str; 8] = [
     "adapters",
     "backbone",
     "predictions",
+    "plots",
 ];
 
 /// What marks a directory as holding a model or an adapter.

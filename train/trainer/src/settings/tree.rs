@@ -238,6 +238,9 @@ pub(crate) fn set(root: &mut Node, text: &str) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// Parts of a dotted path, at most: trees are walked by recursion.
+const DEEPEST: usize = 32;
+
 /// Puts `value` at a dotted path; an element of an array of tables (`adapter`) is addressed by its name, its kind or its
 /// number.
 pub(crate) fn assign(root: &mut Node, path: &str, value: Node) -> Result<(), ConfigError> {
@@ -246,6 +249,9 @@ pub(crate) fn assign(root: &mut Node, path: &str, value: Node) -> Result<(), Con
     let segments: Vec<&str> = path.split('.').map(str::trim).collect();
     if segments.iter().any(|segment| segment.is_empty()) {
         return Err(refuse("expected key=value with a dotted path as key, for example train.lr=1e-3".to_owned()));
+    }
+    if segments.len() > DEEPEST {
+        return Err(refuse(format!("a key of {} parts: no setting is deeper than {DEEPEST}", segments.len())));
     }
     let (last, parents) = segments.split_last().expect("split gives at least one segment");
     let mut target = root;

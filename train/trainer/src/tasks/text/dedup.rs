@@ -2,7 +2,8 @@
 //!
 //! Copies of an article differ in white space, capitals, and a note or two. Documents are the same when at least half of
 //! what is looked at is common: the [`SKETCH`] smallest hashes of their runs of [`RUN`] words (Broder, "On the resemblance
-//! and containment of documents", 1997), so the sketch of a document is a fair sample of its runs. The hash is fixed here and
+//! and containment of documents", 1997), so the sketch of a document is a fair sample of its runs. Runs that more than [`COMMON`] different
+//! texts have (an instruction that all of them begin with) tell nothing, and looking at all pairs of these would take the square of their number. The hash is fixed here and
 //! not the standard library's, which may change: the division of a data set must not.
 
 use std::collections::HashMap;
@@ -11,6 +12,8 @@ use std::collections::HashMap;
 const RUN: usize = 8;
 /// Hashes kept of a document.
 const SKETCH: usize = 128;
+/// Different texts that a run tells apart, at most.
+const COMMON: usize = 1000;
 
 /// The hash of a word's letters and digits in lower case (FNV-1a); `None` when there are none.
 fn word_hash(word: &str) -> Option<u64> {
@@ -48,10 +51,24 @@ fn sketch(text: &str) -> Vec<u64> {
 /// For each text the number of its group: texts with the same number are the same.
 pub(crate) fn duplicate_groups(texts: &[&str]) -> Vec<usize> {
     use rayon::prelude::*;
-    let sketches: Vec<Vec<u64>> = texts.par_iter().map(|text| sketch(text)).collect();
-    let mut parent: Vec<usize> = (0..texts.len()).collect();
+    let mut sketches: Vec<Vec<u64>> = texts.par_iter().map(|text| sketch(text)).collect();
+    let mut first_of: Vec<usize> = (0..texts.len()).collect();
+    let mut first: HashMap<&[u64], usize> = HashMap::new();
+    let mut texts_with: HashMap<u64, usize> = HashMap::new();
+    for (index, hashes) in sketches.iter().enumerate() {
+        first_of[index] = *first.entry(hashes).or_insert(index);
+        if first_of[index] == index {
+            hashes.iter().for_each(|hash| *texts_with.entry(*hash).or_default() += 1);
+        }
+    }
+    sketches.iter_mut().for_each(|hashes| hashes.retain(|hash| texts_with[hash] <= COMMON));
+    let mut parent = first_of.clone();
     let mut seen: HashMap<u64, Vec<usize>> = HashMap::new();
     for (index, hashes) in sketches.iter().enumerate() {
+        // An exact copy has the group of the first one.
+        if first_of[index] != index {
+            continue;
+        }
         let mut common: HashMap<usize, usize> = HashMap::new();
         for hash in hashes {
             let holders = seen.entry(*hash).or_default();
@@ -94,6 +111,22 @@ mod tests {
         assert_ne!(found[6], found[3]);
         assert_eq!(duplicate_groups(&[]), Vec::<usize>::new());
     }
+
+    /// What all texts begin with makes them no copies of each other, nor does it hide those that are.
+    #[test]
+    fn a_common_beginning_tells_nothing() {
+        let beginning =
+            "Below is an instruction that describes a task. Write a response that completes the request well.";
+        let mut texts: Vec<String> = (0..COMMON + 10)
+            .map(|i| format!("{beginning} {}", (0..12).map(|j| format!("w{i}x{j}")).collect::<Vec<_>>().join(" ")))
+            .collect();
+        texts.push(texts[7].clone());
+        texts.push(format!("{} and more", texts[8]));
+        let found = duplicate_groups(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(found[..COMMON + 10], (0..COMMON + 10).collect::<Vec<_>>());
+        assert_eq!(found[COMMON + 10..], [7, 8]);
+    }
+
     #[test]
     fn the_hash_stays_what_it_is() {
         // FNV-1a of "foobar", as its authors publish it.
