@@ -4,6 +4,7 @@ use hankel_core::gpu::for_tests;
 use hankel_core::{DType, Device, Tensor, no_grad};
 use hankel_models::{AdapterSet, Backbone, Decoder, Pass, State};
 use hankel_ops::Targets;
+use std::sync::LazyLock;
 
 /// The CPU, and a GPU if there is one.
 pub fn devices() -> Vec<Device> {
@@ -14,6 +15,16 @@ pub fn devices() -> Vec<Device> {
 pub fn everywhere() -> Vec<(DType, Device)> {
     [(DType::F64, Device::Cpu)].into_iter().chain(devices().into_iter().map(|device| (DType::F32, device))).collect()
 }
+
+/// The folders of golden/families, one for each feature of a family.
+pub static FAMILIES: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/families");
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let folders = entries.filter(|entry| entry.file_type().unwrap().is_dir());
+    let mut names: Vec<String> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+});
 
 /// No adapter.
 pub fn none(model: &Decoder) -> AdapterSet {

@@ -1,5 +1,7 @@
 //! `train eval`.
 
+mod record;
+
 use super::CheckFailed;
 use super::device::DeviceArgs;
 use super::fit::load_run;
@@ -10,12 +12,10 @@ use clap::ValueEnum;
 use hankel_core::with_precision;
 use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
-use hankel_models::weights::hrm_file::layer_label;
-use hankel_models::weights::{AdapterBytes, StateRecord, TRAINED_BACKBONE_FILE, save_weights};
+use hankel_models::weights::TRAINED_BACKBONE_FILE;
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{
-    BackboneSnapshot, FittedWeight, Forgetting, check_same, check_same_adapters, evaluate_and_generate,
-    position_warning, record_gradients, record_inputs, record_states, to_lines,
+    BackboneSnapshot, Forgetting, check_same, check_same_adapters, evaluate_and_generate, position_warning, to_lines,
 };
 use hankel_trainer::parallel::Group;
 use hankel_trainer::report::Run;
@@ -222,24 +222,7 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
     if available == 0 {
         bail!("the task of {} has no {part} sequences", args.run.display());
     }
-    for (option, file, extension) in [
-        ("--record-states", &args.record_states, "safetensors"),
-        ("--record-inputs", &args.record_inputs, "safetensors"),
-        ("--record-gradients", &args.record_gradients, "json"),
-    ] {
-        let Some(file) = file else { continue };
-        if args.adapter.len() != 1 {
-            bail!("{option} records one adapter: name it with --adapter");
-        }
-        if file.extension().is_none_or(|found| found != extension) || file.exists() {
-            bail!("{option} {}: expected the name of a new file ending in .{extension}", file.display());
-        }
-        hankel_io::check_folder(file).context(option)?;
-    }
-    ensure!(
-        args.record_states.is_none() || args.record_states != args.record_inputs,
-        "--record-states and --record-inputs name the same file: each writes one of its own"
-    );
+    record::check(args)?;
     let names = if args.adapter.is_empty() {
         adapters::tell_missing(config, &args.run)?;
         std::iter::once(adapters::NONE.to_owned()).chain(adapters::names(&args.run)?).collect()
@@ -293,34 +276,9 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
         let batch_size = settings.eval_batch_size.unwrap_or(settings.batch_size);
         let sequences = args.sequences.map_or(available, NonZeroUsize::get);
         let smoothing = settings.label_smoothing;
-        if let Some(file) = args.record_states.as_ref().filter(|_| group.is_root()) {
-            let records = record_states(&model, task, split, sequences, batch_size).with_context(|| name.clone())?;
-            StateRecord::save_all(file, &records)?;
-            let [count, steps, _] = records[0].shape;
-            let layers = records.len();
-            tell!("states of {layers} layers along {count} sequences of {steps} steps written to {}", file.display());
-        }
-        if let Some(file) = args.record_inputs.as_ref().filter(|_| group.is_root()) {
-            let weights = record_inputs(&model, task, split, sequences, batch_size).with_context(|| name.clone())?;
-            for weight in &weights {
-                tell!("{}", describe(weight));
-            }
-            let weights: Vec<_> = weights.into_iter().map(|w| (w.layer, w.site, w.system)).collect();
-            save_weights(file, &weights)?;
-            tell!("weights of {} layers written to {}", weights.len(), file.display());
-        }
-        if let Some(file) = args.record_gradients.as_ref().filter(|_| group.is_root()) {
-            let of_adapter = directory.as_deref().map(AdapterBytes::read).transpose()?;
-            let hash = of_adapter.map_or_else(String::new, |bytes| bytes.hashes().weights);
-            let found =
-                record_gradients(&model, task, split, sequences, batch_size, &hash).with_context(|| name.clone())?;
-            found.save(file)?;
-            tell!(
-                "sensitivities of {} layers on {} sequences written to {}",
-                found.layers.len(),
-                found.sequences,
-                file.display()
-            );
+        if group.is_root() {
+            let data = record::Data { task, split, sequences, batch_size };
+            record::record(args, &model, &data, directory.as_deref()).with_context(|| name.clone())?;
         }
         let evaluated = evaluate_and_generate(group, &model, task, split, sequences, batch_size, smoothing, None)?;
         let measured = match evaluated {
@@ -338,13 +296,8 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
         all.push((name, scores));
     }
     // Those of process 0 are printed, if there are any.
-    if !group.is_root() || (all.is_empty() && failed_at.is_some()) {
-    } else if args.json {
-        let rows: Vec<_> =
-            all.iter().map(|(name, scores)| json!({ "adapter": name, "split": part, "scores": scores })).collect();
-        terminal::json(&serde_json::to_string_pretty(&rows)?)?;
-    } else {
-        terminal::print(&table(&all, &part))?;
+    if group.is_root() && !(all.is_empty() && failed_at.is_some()) {
+        print(args, &all, &part)?;
     }
     if !predictions.is_empty() && group.is_root() {
         let path = write_predictions(args, to_lines(&predictions)?.as_bytes())?;
@@ -367,16 +320,14 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { Err(CheckFailed(failed.join("; ")).into()) }
 }
 
-/// The order of a weight, and how much likelier it makes what was held out.
-fn describe(weight: &FittedWeight) -> String {
-    let FittedWeight { directions, order, log_likelihoods, spectral_radius, .. } = weight;
-    let all: Vec<String> = log_likelihoods.iter().map(|value| format!("{value:.3}")).collect();
-    format!(
-        "{}: autoregression of order {order} in {directions} directions, spectral radius {spectral_radius:.4}; log-likelihood per \
-         held-out step by order from 0: {}",
-        layer_label(weight.layer, weight.site),
-        all.join(", ")
-    )
+fn print(args: &Args, all: &[(String, Scores)], part: &str) -> Result<()> {
+    if args.json {
+        let row = |(name, scores): &(String, Scores)| json!({ "adapter": name, "split": part, "scores": scores });
+        terminal::json(&serde_json::to_string_pretty(&all.iter().map(row).collect::<Vec<_>>())?)?;
+    } else {
+        terminal::print(&table(all, part))?;
+    }
+    Ok(())
 }
 
 fn table(all: &[(String, Scores)], part: &str) -> String {

@@ -212,8 +212,18 @@ mod tests {
         let context = Context { placement: &placement, length: 16, steps: Some(100), pretrained: false };
         for kind in kinds().into_iter().filter(|kind| !kind.about().is_empty()) {
             let config = kind.configure(&Table::new(), &context).unwrap();
-            for Key { name, meaning, .. } in kind.keys() {
+            for Key { name, default, meaning } in kind.keys() {
                 assert!(config.settings().contains_key(&name) && !meaning.is_empty(), "{kind:?}: {name}");
+                // What stands there as a value is the value; of several, the first is that of a backbone drawn at random.
+                let written = default.split(';').next().unwrap_or_default().trim_matches('`');
+                // `auto` is resolved.
+                if let Ok(written) = serde_json::from_str::<Value>(written)
+                    && written != "auto"
+                {
+                    let own = &config.settings()[&name];
+                    let is_same = *own == written || own.is_number() && own.as_f64() == written.as_f64();
+                    assert!(is_same, "{kind:?}: {name} is {own}, and {written} in the documentation");
+                }
             }
             assert!(config.parameter_count(&placement).unwrap() > 0 && !config.describe().is_empty());
         }

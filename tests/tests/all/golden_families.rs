@@ -4,28 +4,11 @@
 use hankel_core::{DType, Tensor};
 use hankel_models::decoder::{DecoderConfig, InitType, LoadOptions, init_model_of};
 use hankel_models::{Backbone, Decoder, Generator, Pass, Sampling, StepKey};
-use hankel_tests::decoders::{devices, everywhere, greedy, loss_of, none, values};
+use hankel_tests::decoders::{FAMILIES, devices, everywhere, greedy, loss_of, none, values};
 use hankel_tests::golden::Golden;
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::PathBuf;
-
-const CASES: [&str; 14] = [
-    "llama",
-    "llama3",
-    "llama_linear",
-    "llama_yarn",
-    "qwen2",
-    "qwen3",
-    "smollm3",
-    "olmo2",
-    "phi3",
-    "phi3_longrope",
-    "granite",
-    "gemma2",
-    "gemma3_text",
-    "gpt2",
-];
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/families")).join(name)
@@ -49,7 +32,7 @@ fn as_stored(model: &Decoder, name: &str, tensor: &Tensor) -> Vec<f64> {
 
 #[test]
 fn hidden_states_logits_and_loss() {
-    for name in CASES {
+    for name in FAMILIES.iter() {
         let golden = Golden::read(&format!("families/{name}/io"));
         for (dtype, device) in everywhere() {
             let model = load(name, LoadOptions { device, ..LoadOptions::default() });
@@ -78,7 +61,7 @@ fn hidden_states_logits_and_loss() {
 
 #[test]
 fn gradients_of_embeddings_and_every_weight() {
-    for name in CASES {
+    for name in FAMILIES.iter() {
         for (recompute, device) in [false, true].into_iter().flat_map(|r| devices().into_iter().map(move |d| (r, d))) {
             let golden = Golden::read(&format!("families/{name}/io"));
             let model = load(name, LoadOptions { device, ..LoadOptions::default() });
@@ -105,7 +88,7 @@ fn gradients_of_embeddings_and_every_weight() {
 
 #[test]
 fn greedy_continuations() {
-    for (name, device) in CASES.into_iter().flat_map(|name| devices().into_iter().map(move |d| (name, d))) {
+    for (name, device) in FAMILIES.iter().flat_map(|name| devices().into_iter().map(move |d| (name, d))) {
         let golden = Golden::read(&format!("families/{name}/generate"));
         let model = load(name, LoadOptions { device, ..LoadOptions::default() });
         let prompt = golden.values("prompt_ids");
@@ -118,7 +101,7 @@ fn greedy_continuations() {
 
 #[test]
 fn configurations_in_both_spellings_and_as_written() {
-    for name in CASES {
+    for name in FAMILIES.iter() {
         let new = DecoderConfig::load(&path(name).join("hf")).unwrap();
         if let Ok(classic) = fs::read(path(name).join("config_classic.json")) {
             assert_eq!(DecoderConfig::parse(&classic).unwrap(), new, "{name}");
@@ -130,7 +113,7 @@ fn configurations_in_both_spellings_and_as_written() {
 
 #[test]
 fn what_is_not_understood_is_refused_by_name() {
-    for name in CASES {
+    for name in FAMILIES.iter() {
         let text = fs::read(path(name).join("hf/config.json")).unwrap();
         let base: Value = serde_json::from_slice(&text).unwrap();
         for (key, value) in [
@@ -237,7 +220,7 @@ fn keys_that_change_nothing_are_read_over() {
         ("is_encoder_decoder", json!(false), json!(true)),
         ("pruned_heads", json!({}), json!({"0": [1]})),
     ] {
-        for name in CASES {
+        for name in FAMILIES.iter() {
             let expected = DecoderConfig::load(&path(name).join("hf")).unwrap();
             assert_eq!(with(name, key, nothing.clone()).unwrap(), expected, "{name}: {key}");
             let refused = with(name, key, something.clone()).unwrap_err();

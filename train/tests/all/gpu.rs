@@ -3,8 +3,8 @@
 use crate::common::{Finished, Place, TINY, collect_losses, stop_at};
 use hankel_core::Precision;
 use hankel_core::gpu::for_tests;
-use hankel_models::DecoderConfig;
 use hankel_models::decoder::{InitType, init_model};
+use hankel_models::{DecoderConfig, adapters};
 use hankel_ops::linear::gpu_precisions;
 use hankel_trainer::config::Config;
 use hankel_trainer::fit::{Prepared, Stop, fit};
@@ -40,15 +40,17 @@ fn close(one: &Value, other: &Value, tolerance: f64) {
     }
 }
 
-const KINDS: [&str; 8] =
-    ["lora", "ia3", "selective", "rotation", "householder", "delta", "hankel-shared", "state-offset"];
-
 #[test]
 fn adapters_trained_on_the_cpu_are_evaluated_on_a_gpu() {
     let Some(gpu) = for_tests() else { return };
     let place = Place::new();
-    let more = KINDS.map(|kind| format!("[[adapter]]\nkind = \"{kind}\"\n")).concat();
-    place.fit(&(TINY.to_owned() + &more.replace("\"lora\"\n", "\"lora\"\nrank = 2\n")), "run", &[]);
+    // Every kind that there is; `hrm` is in the file.
+    let kinds: Vec<_> = adapters::kinds().into_iter().filter(|kind| kind.name() != "hrm").collect();
+    let table = |kind: &adapters::Kind| {
+        let size = kind.size().map_or(String::new(), |size| format!("{size} = 2\n"));
+        format!("[[adapter]]\nkind = \"{}\"\n{size}", kind.name())
+    };
+    place.fit(&(TINY.to_owned() + &kinds.iter().map(table).collect::<String>()), "run", &[]);
     let eval = |more: &[&str]| {
         let finished = place.run(&[&["eval", "run", "--json"], more].concat());
         assert_eq!(finished.code, Some(0), "{}", finished.stderr);
@@ -58,7 +60,7 @@ fn adapters_trained_on_the_cpu_are_evaluated_on_a_gpu() {
     let is_software = gpu.facts().kind == "software";
     assert_eq!(told.matches("is a driver in software").count(), usize::from(is_software), "{told}");
     let here = eval(&[]);
-    assert_eq!(here.as_array().unwrap().len(), 2 + 1 + KINDS.len());
+    assert_eq!(here.as_array().unwrap().len(), 2 + 1 + kinds.len());
     close(&here, &eval(&["--device", "gpu"]), 1e-4);
     close(&here, &eval(&["--device", &gpu.facts().name, "--gpu-memory", "0.5"]), 1e-4);
     // The same states, in a file.
