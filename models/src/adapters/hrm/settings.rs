@@ -33,10 +33,10 @@ settings! {
         /// Number of states d of every layer.
         pub state_dim: usize = "",
         /// How the parameters give the recurrence: `"free"`, `"zoh"`, `"zoh-clamped"` (R1 in [resolutions.md](resolutions.md)).
-        pub discretization: Discretization = r#"`"free"`"#,
+        pub discretization: Discretization = r#"`"free"`; that of `preset`"#,
         /// Initial decay rates: `"log_spaced"` between `a_min` and `a_max`; `"log_spaced_dt"`, the same held in `log_dt`, so that `"zoh"`
         /// scales the rows of B by `1 - a`; or `"s4d_real"`, the released ones.
-        pub rate_init: RateInit = r#"`"log_spaced"`"#,
+        pub rate_init: RateInit = r#"`"log_spaced"`; that of `preset`"#,
         /// Fastest initial pole.
         pub a_min: f64 = "0.5",
         /// Slowest initial pole.
@@ -47,9 +47,9 @@ settings! {
         /// Number of states of that larger one.
         pub init_states: usize = "4 `state_dim`",
         /// Standard deviation of the initial B.
-        pub b_std: f64 = "0.02",
+        pub b_std: f64 = "0.02; that of `preset`",
         /// Standard deviation of the initial C.
-        pub c_std: f64 = "0.02",
+        pub c_std: f64 = "0.02; that of `preset`",
         /// Whether `log_dt` is trained.
         pub train_log_dt: bool = "true",
         /// How the recurrence is evaluated: `"sequential"`, `"chunked"` or `"fft"`, all the same within rounding (R3).

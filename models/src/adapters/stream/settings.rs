@@ -11,9 +11,9 @@ settings! {
         pub sites: Vec<StreamSite> = r#"`["mlp"]`"#,
         /// What is read: `"residual"`, the stream itself; `"norm"`, the normalised input of the sub-layer; `"sublayer"`, its output
         /// before the sum.
-        pub input: StreamInput = r#"`"residual"`; `"norm"` on a pretrained backbone"#,
+        pub input: StreamInput = r#"`"residual"`; `"norm"` on a pretrained backbone where `c_std` is 0; HRM: that of `preset`"#,
         /// Initial gate.
-        pub gate_init: f64 = "0.1; 1 on a pretrained backbone",
+        pub gate_init: f64 = "0.1; 1 on a pretrained backbone where `c_std` is 0; HRM: that of `preset`",
         /// Whether the gate is trained.
         pub train_gate: bool = "true",
     }

@@ -87,7 +87,7 @@ pub struct TrainConfig {
     pub eval_batch_size: Option<usize>,
     /// Steps between checkpoints.
     pub checkpoint_every: Option<u64>,
-    /// Checkpoints kept per stage.
+    /// Newest checkpoints of the run that are kept.
     pub keep_checkpoints: usize,
     /// Which parameters the training ends with: `best` on the validation split, or `last`.
     pub keep: Keep,
