@@ -63,13 +63,16 @@ def load(path):
 
 
 def still_learning(row, group):
-    """Whether the line through the validation losses of the last fifth of the steps, continued for as long, falls by 2 % of the loss of
-    guessing; None where no two of them were measured."""
+    """Whether the line through the validation losses of the last fifth of the steps, that of the end included, continued for as long, falls
+    by 2 % of the loss of guessing; None where no two of them were measured."""
     training = row.get("training") or {"steps": 0}
-    last = [point for point in training.get("curve", []) if point[0] >= 0.8 * training["steps"]]
+    # Evaluations during training are on the same sequences as the one at the end.
+    end = row["validation"]["metrics"].get("loss")
+    curve = training.get("curve", []) + ([] if end is None else [[training["steps"], end]])
+    last = [point for point in curve if point[0] >= 0.8 * training["steps"]]
     if len(last) < 2:
         return None
-    slope = statistics.linear_regression(*zip(*last)).slope
+    slope = statistics.linear_regression(*zip(*(point[:2] for point in last))).slope
     return -slope * 0.2 * training["steps"] >= 0.02 * math.log(ORDERS[group])
 
 

@@ -5,6 +5,7 @@ mod overview;
 mod quarters;
 mod references;
 mod rules;
+mod shared;
 
 use crate::claims::{Claim, Expect, Outcome, Verdict};
 use crate::measure::{Group, Measured};
@@ -123,10 +124,11 @@ fn section(experiment: &str, cells: &[Cell], plans: &[Plan]) -> String {
     if !shared.is_empty() && !runs.is_empty() {
         let _ = write!(
             out,
-            "\nAt scale {} all rows of a cell are trained at one learning rate: one that is behind may do better at another.\n",
+            "\nAt scale {} all adapters of a cell are trained at one learning rate: one that is behind may do better at another.\n",
             shared.join(" and ")
         );
     }
+    out += &shared::section(experiment, cells);
     if let Some(plan) = own().find_map(|plan| plan.text.as_ref()) {
         let _ = write!(out, "\nWhat was planned:\n\n");
         for hypothesis in &plan.hypotheses {

@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// A rate below this leaves an adapter as it is drawn.
+const NO_RATE: f64 = 1e-9;
+
 /// The runs of an experiment at a scale.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
@@ -18,7 +21,7 @@ pub struct Plan {
     pub cells: BTreeSet<Vec<(String, String)>>,
     /// What its file says of hypotheses, tests and stopping, if it does.
     pub text: Option<PlanText>,
-    /// Whether several rows are trained, all of a cell at one learning rate: no row at its own best one.
+    /// Whether several adapters are trained, all of a cell at one learning rate: none at its own best one.
     pub shares_rate: bool,
 }
 
@@ -68,24 +71,33 @@ pub fn plans(directory: &Path, cells: &[Cell]) -> Result<Vec<Plan>, PlanError> {
     Ok(plans)
 }
 
-/// Whether several rows of an experiment are trained at a scale, and neither is any given a rate of its own nor has the grid several.
+/// Whether several adapters of an experiment are trained at a scale, and neither is any given a rate of its own nor has the grid several. The rate
+/// of a backbone that is trained further (`full`), of `none` and of a control that is left as it was drawn is no adapter's.
 fn shares_rate(document: &toml::Table, scale: Option<&str>) -> bool {
     let table = |of: &toml::Table, key: &str| of.get(key).and_then(toml::Value::as_table).cloned().unwrap_or_default();
     let sweep = table(document, "sweep");
     let chosen = scale.map(|scale| table(&table(&sweep, "scales"), scale)).unwrap_or_default();
     let grids = [table(&sweep, "grid"), table(&chosen, "grid"), chosen.clone()];
     let has_rates = grids.iter().any(|grid| grid.get("train.lr").is_some_and(toml::Value::is_array));
-    let given = chosen.keys().any(|key| key.starts_with("adapter.") && key.ends_with(".train.lr"));
     let adapters = document.get("adapter").and_then(toml::Value::as_array).cloned().unwrap_or_default();
     let adapters: Vec<toml::Table> = adapters.iter().filter_map(toml::Value::as_table).cloned().collect();
     let only = chosen.get("only").and_then(toml::Value::as_array);
-    let is_trained = |adapter: &&toml::Table| {
-        let kind = adapter.get("kind").and_then(toml::Value::as_str);
-        let name = adapter.get("name").and_then(toml::Value::as_str).or(kind);
-        kind != Some("none") && only.is_none_or(|only| only.iter().any(|one| one.as_str() == name))
+    let name = |adapter: &toml::Table| {
+        let text = |key: &str| adapter.get(key)?.as_str().map(str::to_owned);
+        text("name").or_else(|| text("kind")).unwrap_or_default()
     };
-    let own = adapters.iter().any(|adapter| table(adapter, "train").contains_key("lr"));
-    adapters.iter().filter(is_trained).count() > 1 && !has_rates && !given && !own
+    let own = |adapter: &toml::Table| {
+        let own = table(adapter, "train").remove("lr");
+        chosen.get(&format!("adapter.{}.train.lr", name(adapter))).cloned().or(own)
+    };
+    let is_trained = |adapter: &&toml::Table| {
+        let kind = adapter.get("kind").and_then(toml::Value::as_str).unwrap_or_default();
+        let is_drawn = own(adapter).and_then(|lr| lr.as_float()).is_some_and(|lr| lr < NO_RATE);
+        let is_chosen = only.is_none_or(|only| only.iter().any(|one| one.as_str() == Some(&name(adapter))));
+        !["none", "full"].contains(&kind) && !is_drawn && is_chosen
+    };
+    let trained: Vec<&toml::Table> = adapters.iter().filter(is_trained).collect();
+    trained.len() > 1 && !has_rates && trained.iter().all(|adapter| own(adapter).is_none())
 }
 
 /// The experiment files of a directory, by name.
@@ -139,6 +151,23 @@ fn sorted(mut axes: Vec<(String, String)>) -> Vec<(String, String)> {
 mod tests {
     use super::*;
     use crate::CellId;
+
+    /// Rates of `none`, of a backbone trained further and of what is left as drawn are no rates of adapters; a row's own one, and a grid, are.
+    #[test]
+    fn a_shared_rate_is_that_of_the_adapters() {
+        let shares = |scale: &str, hrm: &str| {
+            let text = format!(
+                "[sweep.scales.a]\n{scale}\n[[adapter]]\nkind = \"none\"\n[[adapter]]\nkind = \"full\"\n[adapter.train]\nlr = 1e-3\n\
+                 [[adapter]]\nkind = \"hrm\"\n{hrm}\n[[adapter]]\nkind = \"lora\"\n[[adapter]]\nkind = \"hrm\"\nname = \"drawn\"\n[adapter.train]\nlr = 1e-12\n"
+            );
+            shares_rate(&text.parse().unwrap(), Some("a"))
+        };
+        assert!(shares("\"adapter.none.train.lr\" = 3e-2\n\"train.lr\" = 1e-2", ""));
+        assert!(!shares("\"adapter.hrm.train.lr\" = 1e-2", ""));
+        assert!(!shares("", "[adapter.train]\nlr = 1e-2"));
+        assert!(!shares("\"train.lr\" = [1e-3, 1e-2]", ""));
+        assert!(!shares("only = [\"none\", \"hrm\", \"full\", \"drawn\"]", ""));
+    }
 
     #[test]
     fn more_and_fewer_runs_than_planned_are_told() {

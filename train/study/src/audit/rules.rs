@@ -42,7 +42,7 @@ const RULES: &str = "
 
 A figure is the mean over runs, of the test split where an experiment has one, else of the validation split. Differences are taken between rows of the same run: same seed, data, table and backbone.
 Runs that repeat each other are units, seeds unless a claim names others; figures of one unit are averaged, and the interval of Student's t is over units. Beside it stands a hierarchical
-bootstrap, which draws units at every level. Units that do not differ at all are judged by a sign test; spreads take five of them.
+bootstrap, which draws units at every level: of three units it is their range, narrower than it should be. Intervals of shares and of orders end where these do; that of a slope over tables (`dfa-window`) is of its jackknife pseudo-values. Units that do not differ at all are judged by a sign test; spreads take five of them.
 
 A claim stands at a point when the 95 % interval is on the claimed side, or within the claimed range for a size and for the equality of two rows (two one-sided tests, each at 2.5 %). It has to
 stand at every point of the grid that it is about; it is refuted where the interval of one point lies on the other side. Both have to hold after Holm's correction over all claims that figures

@@ -8,8 +8,10 @@ use crate::Cell;
 use crate::measure::{self, Combine, Group, Measure};
 use crate::quantity::quantity;
 use crate::rates::RATE;
-use crate::statistics::Summary;
+use crate::statistics::{Estimate, Summary};
+use hankel_trainer::format::significant as number;
 use hankel_trainer::results::{AdapterResult, RunResult, Scores, metric};
+use std::fmt;
 
 /// The row without an adapter.
 const NONE: &str = "none";
@@ -55,7 +57,7 @@ pub(super) fn problem(measure: &Measure, groups: &[Group], cells: &[&Cell]) -> O
         [first, ..] if made_of.iter().all(|other| *other == first) => vec![first],
         _ => chosen,
     };
-    let gains: Vec<Vec<(&Point, f64)>> = judged.iter().map(|name| gains(&measure.of, name, NONE, &points)).collect();
+    let gains: Vec<Vec<Gain>> = judged.iter().map(|name| gains(&measure.of, name, NONE, &points)).collect();
     let unknown: Vec<String> = judged
         .iter()
         .zip(&gains)
@@ -69,8 +71,8 @@ pub(super) fn problem(measure: &Measure, groups: &[Group], cells: &[&Cell]) -> O
         .iter()
         .zip(&gains)
         .filter_map(|(name, gains)| {
-            let (point, _) = gains.iter().find(|(_, gain)| *gain <= 0.0)?;
-            Some(format!("{name} is no better than no adapter{}", point.place()))
+            let gain = gains.iter().find(|gain| gain.mean <= 0.0)?;
+            Some(format!("{name} is no better than no adapter{gain}"))
         })
         .collect();
     let beaten = || judged.iter().filter_map(|name| beaten(name, &points)).collect();
@@ -106,8 +108,8 @@ pub(super) fn unfinished(
         let mut rows = names.iter().filter(|name| plain && measure.row.contains(name));
         let drowned = |name: &&&String| {
             let trained = trained_as(name, &points);
-            let (point, _) = gains(metric::LOSS, trained, NONE, &points).into_iter().find(|(_, gain)| *gain <= 0.0)?;
-            Some(Verdict::NoComparison(format!("{trained} is no better than no adapter{}", point.place())))
+            let gain = gains(metric::LOSS, trained, NONE, &points).into_iter().find(|gain| gain.mean <= 0.0)?;
+            Some(Verdict::NoComparison(format!("{trained} is no better than no adapter{gain}")))
         };
         return rows
             .find_map(|name| drowned(&name))
@@ -216,12 +218,34 @@ fn validation(row: &AdapterResult) -> &Scores {
     row.test.as_ref().unwrap_or(&row.validation)
 }
 
-/// What a row gains over `other` on average, at every point where both are.
-fn gains<'a, 'b>(of: &str, name: &str, other: &str, points: &'b [Point<'a>]) -> Vec<(&'b Point<'a>, f64)> {
+/// What a row gains over another at a point: the mean over runs, and its interval where there are two.
+struct Gain {
+    place: String,
+    mean: f64,
+    interval: Option<(f64, f64)>,
+}
+
+impl Gain {
+    fn of(gains: &[f64], point: &Point) -> Option<Self> {
+        let mean = Summary::of(gains)?.mean;
+        Some(Gain { place: point.place(), mean, interval: Estimate::of(gains).map(|estimate| estimate.interval) })
+    }
+}
+
+impl fmt::Display for Gain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (gain {}", self.place, number(self.mean))?;
+        let Some((low, high)) = self.interval else { return f.write_str(")") };
+        write!(f, ", {} to {})", number(low), number(high))
+    }
+}
+
+/// What a row gains over `other`, at every point where both are.
+fn gains(of: &str, name: &str, other: &str, points: &[Point]) -> Vec<Gain> {
     let sign = if metric::larger_is_better(of) { 1.0 } else { -1.0 };
     let gain = |result: &&RunResult| Some(sign * (quantity(result, name, of)? - quantity(result, other, of)?));
-    let mean = |point: &Point| Some(Summary::of(&point.results.iter().filter_map(gain).collect::<Vec<_>>())?.mean);
-    points.iter().filter_map(|point| Some((point, mean(point)?))).collect()
+    let at = |point: &Point| Gain::of(&point.results.iter().filter_map(gain).collect::<Vec<_>>(), point);
+    points.iter().filter_map(at).collect()
 }
 
 /// Says that a row is no better than a predictor that sees one symbol, in the metric in which that is on record, which is the task's own, and on
@@ -236,11 +260,11 @@ fn beaten(name: &str, points: &[Point]) -> Option<String> {
     let by = |baseline: &str| {
         points.iter().find_map(|point| {
             let gains: Vec<f64> = point.results.iter().filter_map(|result| gain(result, baseline)).collect();
-            (Summary::of(&gains)?.mean <= 0.0).then(|| point.place())
+            Gain::of(&gains, point).filter(|gain| gain.mean <= 0.0)
         })
     };
-    let (baseline, place) = ONE_SYMBOL.iter().find_map(|baseline| Some((baseline, by(baseline)?)))?;
-    Some(format!("{name} is no better than `{baseline}`{place}"))
+    let (baseline, gain) = ONE_SYMBOL.iter().find_map(|baseline| Some((baseline, by(baseline)?)))?;
+    Some(format!("{name} is no better than `{baseline}`{gain}"))
 }
 
 /// The row that was trained: itself, or what it was made from.

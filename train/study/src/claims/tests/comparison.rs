@@ -10,7 +10,8 @@ fn rows_that_beat_nothing_are_not_compared() {
         .map(|(i, e)| cell(64, i as u32, &[("lora", 0.5), ("hrm", 0.2 - e)]))
         .collect();
     let verdict = claim(AHEAD).evaluate_alone(&drowned, &[]).verdict;
-    assert_eq!(verdict, Verdict::NoComparison("hrm is no better than no adapter".into()));
+    let told = "hrm is no better than no adapter (gain −0.001000, −0.003484 to 0.001484)";
+    assert_eq!(verdict, Verdict::NoComparison(told.into()));
     // Against no adapter, that is the question.
     let alone = claim(&AHEAD.replace("\"lora\"", "\"none\""));
     assert_eq!(alone.evaluate_alone(&drowned, &[]).verdict.name(), "not confirmed");

@@ -12,7 +12,8 @@ fn rows_that_one_symbol_beats_are_not_compared() {
         // Between both rows, which are 0.6 and 0.62 on average.
         cell.result.as_mut().unwrap().task.baselines.insert("window_1".into(), 0.61);
     }
-    assert_eq!(verdict(&cells), Verdict::NoComparison("lora is no better than `window_1`".into()));
+    let told = "lora is no better than `window_1` (gain −0.01000, −0.2584 to 0.2384)";
+    assert_eq!(verdict(&cells), Verdict::NoComparison(told.into()));
 }
 
 /// Runs that came to nothing are on no side: three that are left do not show it, nor refute it.
@@ -116,7 +117,8 @@ fn orders_are_those_of_trained_adapters() {
     // 31.8 and its interval, which reaches beyond 32 without the number of states.
     assert_eq!(verdict(0.5, 0.0), Verdict::Confirmed);
     assert_eq!(verdict(0.5, 0.02), Verdict::NotConverged("cut was still learning in 5 of 5 runs".into()));
-    assert_eq!(verdict(0.1, 0.0), Verdict::NoComparison("hrm is no better than no adapter".into()));
+    let told = "hrm is no better than no adapter (gain −0.1000, −0.1000 to −0.1000)";
+    assert_eq!(verdict(0.1, 0.0), Verdict::NoComparison(told.into()));
 }
 
 /// The predictor of one symbol is on record in the metric of its task, whatever the first task has, and on the validation split.
@@ -146,8 +148,10 @@ fn every_task_has_its_predictor_of_one_symbol() {
         claim.evaluate_alone(&cells, &[]).verdict
     };
     assert_eq!(verdict(3.8), Verdict::Confirmed);
-    let told = "hrm is no better than `order_1` at length 64, task text; lora is no better than `order_1` at length 64, task text";
-    assert_eq!(verdict(4.0), Verdict::NoComparison(told.into()));
+    let told = ["hrm", "lora"].map(|name| {
+        format!("{name} is no better than `order_1` at length 64, task text (gain −0.1000, −0.1000 to −0.1000)")
+    });
+    assert_eq!(verdict(4.0), Verdict::NoComparison(told.join("; ")));
 }
 
 /// What truncation ruins is refuted, not left without a comparison.
