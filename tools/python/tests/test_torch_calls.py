@@ -342,12 +342,35 @@ def test_flash_attention_parts_texts_by_lengths_and_positions(families, llama_ru
         return adapter._mine.call.borders
 
     lengths = torch.tensor([0, 4, 9], dtype=torch.int32)
-    assert borders(cu_seq_lens_q=lengths, cu_seq_lens_k=lengths, max_length_q=5, max_length_k=5) == [[4]]
+    lengths = {"cu_seq_lens_q": lengths, "cu_seq_lens_k": lengths, "max_length_q": 5, "max_length_k": 5}
+    padded = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
+    # Other attention reads neither.
+    assert borders(**lengths) == [[]] or borders(**lengths) == []
     assert borders(position_ids=positions, attention_mask=ones) == []
     decoder.config._attn_implementation = "flash_attention_2"
+    assert borders(**lengths) == [[4]]
     assert borders(position_ids=positions, attention_mask=ones) == [[4]]
-    padded = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1]])
-    assert borders(position_ids=positions, attention_mask=padded) == []
+    for given in (lengths, {"position_ids": positions}):
+        assert not any(borders(**given, attention_mask=padded))
+    # Several rows are not packed there.
+    ids = torch.cat([ids, ids])
+    assert borders(position_ids=positions, attention_mask=torch.ones_like(ids)) == []
+
+
+def test_masks_by_kind_of_layer_keep_texts_apart_with_a_cache(families, llama_run):
+    model = model_of(families)
+    adapter = load_adapter(model, llama_run / "adapters/paper")
+    ids = tokens(model, batch=1, steps=9)
+    number = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1])
+    seen = (number[:, None] == number) & torch.ones(9, 9, dtype=torch.bool).tril()
+    mask = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[None, None]
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+    apart = torch.cat([logits(model, ids[:, :4]), logits(model, ids[:, 4:])], dim=1)
+    with torch.no_grad():
+        close(model(ids, position_ids=positions, attention_mask=mask).logits, apart, 1e-5)
+    # As models with windows take them.
+    adapter._begin(model.model, (ids,), {"position_ids": positions, "attention_mask": {"full_attention": mask, "sliding_attention": mask}})
+    assert adapter._mine.call.borders == [[4]]
 
 
 def test_what_layers_share_stays_shared_and_is_a_system_in_every_one(families, llama_run):

@@ -22,6 +22,8 @@ from .kinds import Recurrence, Site
 from .sites import Layout, backbone
 
 _NUMBERS = itertools.count()
+#: All four make flash attention go by lengths.
+FLASH_LENGTHS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 
 
 @dataclass
@@ -266,16 +268,16 @@ class Adapter(nn.Module):
         call.keep = None if keep is None else keep.expand(rows, -1)
         if before.length:
             return
-        lengths = given.get("cu_seq_lens_q")
-        if isinstance(lengths, Tensor):
-            borders = [lengths[1:-1].tolist()]
-        elif mask is None or _goes_by_positions(module, mask):
+        mask = _whole(mask)
+        if rows == 1 and _is_packed_flash(module, mask) and all(given.get(key) is not None for key in FLASH_LENGTHS):
+            borders = [given["cu_seq_lens_q"][1:-1].tolist()]
+        elif mask is None or (rows == 1 and _is_packed_flash(module, mask)):
             borders = _restarts(positions) if isinstance(positions, Tensor) and positions.ndim == 2 else []
         else:
             borders = _blocks(mask, steps)
         if any(borders) and not (isinstance(mask, Tensor) and mask.ndim == 4) and _fills_cache(module, given):
             raise AdapterError(
-                "position_ids begin anew, as those of packed texts do, but with a cache attention reads on from one text to the next; "
+                "position_ids or cu_seq_lens_q begin texts anew, but with a cache attention reads on from one text to the next; "
                 "pass use_cache=False, or for one text an attention_mask"
             )
         call.borders = borders * rows if len(borders) == 1 else borders
@@ -396,10 +398,10 @@ def _check_readable(given: dict[str, Any]) -> None:
         )
 
 
-def _goes_by_positions(decoder: nn.Module, mask: Any) -> bool:
-    """Whether attention drops a mask that hides nothing, and divides texts by their positions: flash attention."""
-    implementation = str(getattr(decoder.config, "_attn_implementation", ""))
-    return "flash" in implementation and isinstance(mask, Tensor) and mask.ndim == 2 and bool((mask != 0).all())
+def _is_packed_flash(decoder: nn.Module, mask: Any) -> bool:
+    """Whether attention drops a mask that hides nothing, and divides one row by lengths or positions: flash attention."""
+    hides_nothing = mask is None or (isinstance(mask, Tensor) and mask.ndim == 2 and bool((mask != 0).all()))
+    return "flash" in str(getattr(decoder.config, "_attn_implementation", "")) and hides_nothing
 
 
 def _fills_cache(decoder: nn.Module, given: dict[str, Any]) -> bool:
