@@ -16,7 +16,7 @@ use hankel_lti::{Bound, LinearSystem, LtiError, OrderRule, SystemCertificate};
 use hankel_plots::Align;
 use hankel_reduce::hrm::linear_system;
 use hankel_reduce::{
-    CERTIFICATE_FILE, Certificate, Gramians, LayerAnalysis, LayerCertificate, OrderChoice, Plant, Purpose,
+    CERTIFICATE_FILE, Certificate, Gramians, LayerAnalysis, LayerCertificate, OrderChoice, Plant, Purpose, ReduceError,
     ReduceOptions, choose_orders, reduce_adapter, reduce_adapter_uncertified, reduce_uncertified, verify_layer, weigh,
 };
 use std::path::{Path, PathBuf};
@@ -140,8 +140,7 @@ fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptio
     let (states, order) = match subject {
         Subject::Adapter { adapter, .. } => {
             check_adapter_output(args)?;
-            let reduced =
-                reduce_adapter_uncertified(adapter, options).with_context(|| args.system.display().to_string())?;
+            let reduced = reduce_adapter_uncertified(adapter, options).map_err(|error| blamed(args, options, error))?;
             let files = trained_backbone(args)?;
             let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
             reduced.save_with(&args.output, &files, Existing::Refuse)?;
@@ -165,6 +164,12 @@ fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptio
     Ok(terminal::line(&format!("{order} of {states} states kept; nothing was measured\nwritten to {out}"))?)
 }
 
+/// An error with the file that it is of: of a weight that cannot be computed with, or of the system.
+fn blamed(args: &ReduceArgs, options: &ReduceOptions, error: ReduceError) -> anyhow::Error {
+    let of_weight = args.weights.blame(&options.weights);
+    of_weight.unwrap_or_else(|| anyhow::Error::from(error).context(args.system.display().to_string()))
+}
+
 /// The one system in a file, weighed, and the order that it is reduced to.
 fn layers_and_order(
     args: &ReduceArgs,
@@ -174,8 +179,7 @@ fn layers_and_order(
     let place = || args.system.display().to_string();
     let analysed = subject.analyse(&args.system)?;
     let layers = weigh(analysed, options.gramians.source(), &options.weights);
-    let layers =
-        layers.map_err(|error| args.weights.blame(&options.weights).unwrap_or(error.into())).with_context(place)?;
+    let layers = layers.map_err(|error| blamed(args, options, error))?;
     let order = choose_orders(&layers, options).with_context(place)?[0];
     Ok((layers, order))
 }
@@ -272,7 +276,7 @@ fn reduce_directory(
     hashes: &AdapterHashes,
     options: &ReduceOptions,
 ) -> Result<Reduction> {
-    let reduction = reduce_adapter(adapter, options).with_context(|| args.system.display().to_string())?;
+    let reduction = reduce_adapter(adapter, options).map_err(|error| blamed(args, options, error))?;
     let trained = trained_backbone(args)?;
     let mut certificate = Certificate { full: Some(hashes.clone()), ..reduction.certificate };
     if let Some(reduced) = &mut certificate.reduced {

@@ -138,8 +138,10 @@ fn parse() -> Cli {
 pub fn main() -> ExitCode {
     let cli = parse();
     memory::allow_open_files();
-    if matches!(cli.command, Command::Fit(_) | Command::Eval(_) | Command::Sweep(_)) {
-        memory::advise("a smaller batch_size, length or d_model (see --dry-run)");
+    match cli.command {
+        Command::Fit(_) => memory::advise("a smaller batch_size, length or d_model (see --dry-run)"),
+        Command::Eval(_) | Command::Sweep(_) => memory::advise("a smaller batch_size, length or d_model"),
+        _ => {}
     }
     interrupt::ignore_file_limit();
     let (group, begun) = match group_of(&cli.command) {

@@ -262,7 +262,10 @@ fn parse_config(path: &Path, bytes: &[u8]) -> Result<HrmConfigFile> {
         }
         None => return Err(WeightsError::content(path, "there is no peft_type; expected \"HRM\"")),
     }
-    serde_path_to_error::deserialize(value).map_err(|e| malformed(format!("{}: {}", e.path(), e.inner())))
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let is_known = error.path().iter().len() > 0;
+        malformed(if is_known { error.to_string() } else { error.into_inner().to_string() })
+    })
 }
 
 fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Result<HrmAdapterFile> {

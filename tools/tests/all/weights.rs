@@ -109,6 +109,11 @@ fn a_weight_that_cannot_be_computed_with_is_named() {
         2,
         &["huge.npz", "overflow"],
     );
+    adapter(1, 4, 2).save(&dir.join("adapter")).unwrap();
+    let all = Mat::from_fn(2, 2, |_, _| 1e308);
+    write_arrays(&dir.join("wide.npz"), &[("A", a.as_ref()), ("B", all.as_ref()), ("C", all.as_ref())]);
+    let of_adapter = ["reduce", "adapter", "-o", "out", "--order", "1", "--weight", "wide.npz"];
+    fail(dir, &of_adapter, 2, &["wide.npz", "overflow"]);
 }
 
 #[test]

@@ -231,12 +231,15 @@ impl Stage<'_> {
             }
             _ => new(self.model)?,
         };
-        training.restore(step, tensors).with_context(|| {
-            let newest = checkpoint::list(&session.directory.checkpoints()).pop().unwrap_or_default();
-            format!(
-                "{} does not fit this run; without this folder it goes on from the checkpoint before",
-                newest.display()
-            )
+        training.restore(step, tensors).map_err(|error| {
+            // A device without memory says nothing of the checkpoint.
+            if error.is::<Error>() {
+                return error;
+            }
+            let mut all = checkpoint::list(&session.directory.checkpoints());
+            let newest = all.pop().unwrap_or_default();
+            let then = if all.is_empty() { "it begins anew" } else { "it goes on from the checkpoint before" };
+            error.context(format!("{} does not fit this run; without this folder {then}", newest.display()))
         })?;
         training.model().adapters.complete(&stored_in(session.config.backbone.path().map(PathBuf::as_path)))?;
         Ok(training)

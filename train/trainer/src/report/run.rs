@@ -129,11 +129,14 @@ fn parse_result(path: &Path, text: &str) -> Result<RunResult, RunError> {
     {
         return Err(RunError::Schema { path: path.to_path_buf(), found: schema });
     }
-    serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(text)).map_err(|error| {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let is_known = error.inner().is_data() && error.path().iter().len() > 0;
         let at = if is_known { format!(", `{}`", error.path()) } else { String::new() };
         RunError::Parse { path: path.to_path_buf(), at, reason: error.into_inner() }
-    })
+    })?;
+    let rest = json.end().map_err(|reason| RunError::Parse { path: path.to_path_buf(), at: String::new(), reason });
+    rest.map(|()| read)
 }
 
 /// Where and why a run stopped, unless it went on after that.
@@ -222,6 +225,9 @@ mod tests {
         std::fs::write(dir.path().join("result.json"), "{\n\"schema\": 1,\n oops").unwrap();
         let error = Run::load(dir.path()).unwrap_err().to_string();
         assert!(error.contains("result.json, line 3"), "{error}");
+        std::fs::write(dir.path().join("result.json"), r#"{"schema": 1, "rows": "other"}"#).unwrap();
+        let error = Run::load(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("line 1, `rows`: invalid type"), "{error}");
         std::fs::write(dir.path().join("result.json"), r#"{"schema": 999, "rows": "other"}"#).unwrap();
         let error = Run::load(dir.path()).unwrap_err().to_string();
         assert!(error.contains("layout 999"), "{error}");
