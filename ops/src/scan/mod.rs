@@ -34,9 +34,11 @@ const NAME: &str = "scan";
 /// When shapes, element types or devices do not fit.
 pub fn scan(u: &Tensor, poles: &Poles, initial: Option<&Tensor>, path: ScanPath) -> Result<Tensor> {
     check::float(NAME, u)?;
-    let &[batch, _, d] = &u.shape()[..] else {
+    let &[batch, steps, d] = &u.shape()[..] else {
         return Err(Error::shape(NAME, format!("expected [batch, T, d], found {}", u.shape())));
     };
+    // A single step is no scan: generation takes many.
+    let path = if steps == 1 { ScanPath::Sequential } else { path };
     if poles.state_dim() != d {
         return Err(Error::shape(NAME, format!("{} poles for {d} states", poles.state_dim())));
     }

@@ -7,22 +7,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ScanPath {
-    /// Step by step: the definition. On a GPU, most of which would wait, as [`ScanPath::Chunked`].
+    /// Step by step: the definition. On a GPU, most of which would wait, as [`ScanPath::Chunked`]. The default: on a CPU the states fit the
+    /// cache and the recurrence is vectorised over channels, one pass over memory, which neither of the others can beat.
     #[default]
     Sequential,
     /// Chunks side by side, then the states between them.
     Chunked,
     /// Causal convolution with the powers of the poles by FFT.
     Fft,
-}
-
-impl ScanPath {
-    /// The evaluation that `auto` stands for, for any length and number of states.
-    pub fn auto() -> Self {
-        // On a GPU this runs in chunks. On a CPU the states fit the cache and the recurrence is vectorised over channels: one pass over memory, which
-        // neither of the others can beat.
-        ScanPath::Sequential
-    }
 }
 
 /// The state matrix of a recurrence.

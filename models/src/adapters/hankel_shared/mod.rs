@@ -81,7 +81,7 @@ impl StreamAdapter for HankelShared {
 
     fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
         let poles = Poles::Diagonal(radius(&self.log_a, &self.log_dt)?);
-        let (b, c, path) = (self.b.tensor(), self.c.tensor(), ScanPath::auto());
+        let (b, c, path) = (self.b.tensor(), self.c.tensor(), ScanPath::default());
         Recurrence { poles, b, c, path }.forward(x, memory)
     }
 

@@ -69,7 +69,7 @@ fn scan<'de, D: Deserializer<'de>>(from: D) -> Result<ScanPath, D::Error> {
         Chunked,
     }
     Scan::deserialize(from).map(|scan| match scan {
-        Scan::Auto => ScanPath::auto(),
+        Scan::Auto => ScanPath::default(),
         Scan::Fft => ScanPath::Fft,
         Scan::Sequential => ScanPath::Sequential,
         Scan::Chunked => ScanPath::Chunked,
@@ -109,7 +109,7 @@ impl HrmConfig {
                 HrmPreset::Identity => 0.0,
             },
             train_log_dt: true,
-            scan: ScanPath::auto(),
+            scan: ScanPath::default(),
         }
     }
 

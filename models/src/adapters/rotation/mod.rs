@@ -165,7 +165,7 @@ impl Rotation {
     /// The output for at most [`PIECE`] steps from the state `before` them, and the state after them.
     fn piece(&self, x: &Tensor, before: &[Tensor; 2]) -> Result<(Tensor, [Tensor; 2])> {
         let steps = x.shape()[1];
-        let path = if steps == 1 { ScanPath::Sequential } else { ScanPath::Chunked };
+        let path = ScanPath::Chunked;
         let angles = linear(x, &self.angle.tensor(), Some(&self.angle_bias.tensor()))?;
         let phase = if steps == 1 { angles } else { phase(&angles)? };
         let (cosine, sine) = (cos(&phase)?, sin(&phase)?);

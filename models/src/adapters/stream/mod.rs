@@ -432,7 +432,7 @@ impl Stream {
         pass: &mut Pass<'_>,
     ) -> Result<Tensor> {
         let u = linear(x, &recurrence.b, None)?;
-        let (module, path) = (self.site.module(), recurrence.path_for(u.shape()[1]));
+        let (module, path) = (self.site.module(), recurrence.path);
         let memory = pass.state.as_mut().and_then(|state| state.layer(layer).streams.get(module).cloned());
         let initial = memory.as_ref().and_then(|memory| memory.first());
         let states = pass.by_document(&[&u], |u| scan(u[0], &recurrence.poles, initial, path))?;

@@ -17,11 +17,6 @@ pub struct Recurrence {
 }
 
 impl Recurrence {
-    /// The evaluation for `steps` steps: a single one is not a scan.
-    pub(crate) fn path_for(&self, steps: usize) -> ScanPath {
-        if steps == 1 { ScanPath::Sequential } else { self.path }
-    }
-
     /// The output for `x` `[batch, T, D]` and the memory, as [`StreamAdapter::forward`](super::StreamAdapter::forward) gives them.
     ///
     /// # Errors
@@ -29,8 +24,7 @@ impl Recurrence {
     pub fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
         let before = memory.and_then(|memory| memory.first());
         let u = linear(x, &self.b, None)?;
-        let steps = if u.shape().len() == 3 { u.shape()[1] } else { 0 };
-        let states = scan(&u, &self.poles, before, self.path_for(steps))?;
+        let states = scan(&u, &self.poles, before, self.path)?;
         Ok((linear(&states, &self.c, None)?, vec![last_states(&states, before)?]))
     }
 }

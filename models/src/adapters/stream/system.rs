@@ -45,8 +45,7 @@ impl VaryingSystem {
 
     fn states_with(&self, poles: &Tensor, x: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {
         let u = self.inputs(x)?;
-        let path = if u.shape().len() == 3 && u.shape()[1] == 1 { ScanPath::Sequential } else { ScanPath::Chunked };
-        varying_scan(poles, &u, before, path)
+        varying_scan(poles, &u, before, ScanPath::Chunked)
     }
 
     /// The output for `x` and the memory, as [`StreamAdapter::forward`](super::StreamAdapter::forward) gives them.
