@@ -14,6 +14,22 @@ pub(super) type StepBatches = Vec<(u64, Batch)>;
 /// Most steps whose batches are made before they are needed.
 const PREFETCHED_STEPS: usize = 2;
 
+/// The first sequences of a split, batch by batch, with the number of the first of each. Texts differ in length: each is by itself, so that no
+/// padding is read.
+pub(super) fn unpadded(
+    task: &dyn Task,
+    split: Split,
+    sequences: usize,
+    batch_size: usize,
+) -> impl Iterator<Item = Result<(usize, Batch)>> {
+    let sequences = sequences.min(task.sequences(split));
+    let size = if task.as_text().is_some() { 1 } else { batch_size.max(1) };
+    (0..sequences).step_by(size).map(move |first| {
+        let indices: Vec<usize> = (first..sequences.min(first + size)).collect();
+        Ok((first, task.batch(split, &indices)?))
+    })
+}
+
 /// What makes the batches of a stage.
 #[derive(Clone)]
 pub(super) struct Batches<'a> {

@@ -1,5 +1,6 @@
 //! States of recurrent adapters along real data, for empirical Gramians (R7).
 
+use super::batches::unpadded;
 use super::model::Model;
 use crate::results::Split;
 use crate::tasks::Task;
@@ -21,12 +22,9 @@ pub fn record_states(
     sequences: usize,
     batch_size: usize,
 ) -> Result<Vec<StateRecord>> {
-    let indices: Vec<usize> = (0..sequences.min(task.sequences(split))).collect();
     let mut parts: BTreeMap<(usize, StreamSite), Vec<Tensor>> = BTreeMap::new();
-    // Texts differ in length: each by itself, so that no padding is recorded.
-    let batch_size = if task.as_text().is_some() { 1 } else { batch_size.max(1) };
-    for indices in indices.chunks(batch_size) {
-        let batch = task.batch(split, indices)?;
+    for batch in unpadded(task, split, sequences, batch_size) {
+        let (_, batch) = batch?;
         let mut trajectories = Vec::new();
         model.read(&batch, Pass { trajectories: Some(&mut trajectories), ..Pass::evaluation() })?;
         for trajectory in trajectories {

@@ -1,5 +1,6 @@
 //! How much an error of each layer's output can change the loss, for `bt reduce --task`.
 
+use super::batches::unpadded;
 use super::model::Model;
 use crate::results::Split;
 use crate::tasks::Task;
@@ -26,13 +27,10 @@ pub fn record_gradients(
     adapter: &str,
 ) -> Result<Sensitivities> {
     model.adapters.to_hrm_file(None).map_err(|reason| anyhow!("there are no gradients to record: {reason}"))?;
-    let indices: Vec<usize> = (0..sequences.min(task.sequences(split))).collect();
-    // Texts differ in length: each by itself, so that no padding is read.
-    let batch_size = if task.as_text().is_some() { 1 } else { batch_size.max(1) };
     let (mut loss, mut weight) = (0.0, 0.0);
     let mut sums: BTreeMap<_, f64> = BTreeMap::new();
-    for chunk in indices.chunks(batch_size) {
-        let batch = task.batch(split, chunk)?;
+    for batch in unpadded(task, split, sequences, batch_size) {
+        let (_, batch) = batch?;
         if batch.preference.is_some() {
             bail!("what errors cost is measured for losses of tokens, not of preference pairs");
         }
@@ -57,7 +55,7 @@ pub fn record_gradients(
     Ok(Sensitivities {
         format: Sensitivities::FORMAT,
         adapter: adapter.to_owned(),
-        sequences: indices.len(),
+        sequences: sequences.min(task.sequences(split)),
         loss: loss / weight,
         layers: layers.context("a gradient is not finite")?,
     })

@@ -1,5 +1,6 @@
 //! Weights fitted to what the recurrent adapters of a model read, for input-weighted reduction.
 
+use super::batches::unpadded;
 use super::model::Model;
 use crate::results::Split;
 use crate::tasks::Task;
@@ -59,20 +60,18 @@ pub fn record_inputs(
     sequences: usize,
     batch_size: usize,
 ) -> Result<Vec<FittedWeight>> {
-    let indices: Vec<usize> = (0..sequences.min(task.sequences(split))).collect();
-    if indices.len() < HELD_OUT {
-        bail!("{} sequences are too few to fit a weight to: every fifth one is held out", indices.len());
+    let sequences = sequences.min(task.sequences(split));
+    if sequences < HELD_OUT {
+        bail!("{sequences} sequences are too few to fit a weight to: every fifth one is held out");
     }
     let mut layers = layers(model)?;
-    // Texts differ in length: each by itself, so that no padding is read.
-    let batch_size = if task.as_text().is_some() { 1 } else { batch_size.max(1) };
-    for chunk in indices.chunks(batch_size) {
-        let batch = task.batch(split, chunk)?;
+    for batch in unpadded(task, split, sequences, batch_size) {
+        let (first, batch) = batch?;
         let mut inputs = Vec::new();
         model.read(&batch, Pass { inputs: Some(&mut inputs), ..Pass::evaluation() })?;
         for input in inputs {
             let found = layers.iter_mut().find(|l| l.index == input.layer && l.site == input.site);
-            found.with_context(|| format!("layer {} has no recurrence", input.layer))?.read(&input, chunk[0])?;
+            found.with_context(|| format!("layer {} has no recurrence", input.layer))?.read(&input, first)?;
         }
     }
     layers.iter().map(Layer::fit).collect()

@@ -1,5 +1,6 @@
 //! Truncated versions of a trained adapter: saved beside it with a certificate, evaluated as rows of their own.
 
+use super::batches::unpadded;
 use super::model::Model;
 use super::rows::{count_parameters, layer_states};
 use crate::config::TruncateConfig;
@@ -167,13 +168,7 @@ fn read_inputs(
 
 /// The first sequences of a split, batch by batch.
 pub(super) fn calibration_batches(task: &dyn Task, split: Split) -> impl Iterator<Item = Result<Batch>> {
-    let sequences = SEQUENCES.min(task.sequences(split));
-    // Texts differ in length: each by itself, so that no padding is read.
-    let size = if task.as_text().is_some() { 1 } else { 16 };
-    (0..sequences).step_by(size).map(move |first| {
-        let indices: Vec<usize> = (first..sequences.min(first + size)).collect();
-        Ok(task.batch(split, &indices)?)
-    })
+    unpadded(task, split, SEQUENCES, 16).map(|batch| Ok(batch?.1))
 }
 
 /// Truncates the adapters of `model`, trained under `name`.

@@ -2,9 +2,10 @@
 //!
 //! Copies of an article differ in white space, capitals, and a note or two. Documents are the same when at least half of
 //! what is looked at is common: the [`SKETCH`] smallest hashes of their runs of [`RUN`] words (Broder, "On the resemblance
-//! and containment of documents", 1997), so the sketch of a document is a fair sample of its runs. Runs that more than [`COMMON`] different
-//! texts have (an instruction that all of them begin with) tell nothing, and looking at all pairs of these would take the square of their number. The hash is fixed here and
-//! not the standard library's, which may change: the division of a data set must not.
+//! and containment of documents", 1997), so the sketch of a document is a fair sample of its runs. Runs that more than
+//! [`COMMON`] different texts have (an instruction that all of them begin with) tell nothing, and looking at all pairs of
+//! these would take the square of their number. The hash is fixed here and not the standard library's, which may change: the
+//! division of a data set must not.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use std::collections::HashMap;
 const RUN: usize = 8;
 /// Hashes kept of a document.
 const SKETCH: usize = 128;
-/// Different texts that a run tells apart, at most.
+/// A run that more different texts have is ignored.
 const COMMON: usize = 1000;
 
 /// The hash of a word's letters and digits in lower case (FNV-1a); `None` when there are none.
@@ -118,7 +119,7 @@ mod tests {
         let beginning =
             "Below is an instruction that describes a task. Write a response that completes the request well.";
         let mut texts: Vec<String> = (0..COMMON + 10)
-            .map(|i| format!("{beginning} {}", (0..12).map(|j| format!("w{i}x{j}")).collect::<Vec<_>>().join(" ")))
+            .map(|i| format!("{beginning} {}", (0..4).map(|j| format!("w{i}x{j}")).collect::<Vec<_>>().join(" ")))
             .collect();
         texts.push(texts[7].clone());
         texts.push(format!("{} and more", texts[8]));
