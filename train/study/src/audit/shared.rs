@@ -24,7 +24,10 @@ pub(super) fn section(experiment: &str, cells: &[Cell]) -> String {
     let mut shared: BTreeMap<[&str; 4], usize> = BTreeMap::new();
     for of_curve in rows.values() {
         for [_, scale, name] in of_curve.iter().filter(|row| row[0] == experiment) {
-            for [other, at, _] in of_curve.iter().filter(|row| row[0] != experiment) {
+            // Two rows of the other experiment may have one curve.
+            let others: BTreeSet<[&str; 2]> =
+                of_curve.iter().filter(|row| row[0] != experiment).map(|[other, at, _]| [*other, *at]).collect();
+            for [other, at] in others {
                 *shared.entry([scale, name, other, at]).or_default() += 1;
             }
         }
@@ -60,7 +63,8 @@ mod tests {
             let id = CellId { experiment: experiment.into(), scale: Some("paper".into()), axes: Vec::new() };
             Cell { id, result: Some(RunResult { rows, ..result() }), ..Cell::default() }
         };
-        let cells = [cell("a", "hrm", 0.25), cell("b", "mlp", 0.25), cell("c", "hrm", 0.26)];
+        let (two, one) = (cell("b", "mlp", 0.25), cell("b", "same", 0.25));
+        let cells = [cell("a", "hrm", 0.25), two, one, cell("c", "hrm", 0.26)];
         let told =
             "\nThe same trainings, to the last bit, stand in other experiments: hrm at `paper` in `b` (1 run).\n";
         assert_eq!(section("a", &cells), told);
