@@ -5,8 +5,8 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use hankel_files::WeightSet;
-use hankel_lti::{LinearSystem, Method, OrderRule};
-use hankel_reduce::{LayerAnalysis, LayerWeights, OrderChoice};
+use hankel_lti::{Method, OrderRule};
+use hankel_reduce::{LayerWeights, OrderChoice};
 use std::num::IntErrorKind;
 use std::path::PathBuf;
 
@@ -143,16 +143,6 @@ impl WeightArgs {
             path.as_deref().map(|path| WeightSet::read(path, |stored| subject.weight(stored, continuous))).transpose()
         };
         Ok(LayerWeights { input: read(&self.weight)?, output: read(&self.output_weight)? })
-    }
-
-    /// Why a weight cannot be computed with, if that is so: of a system that cannot be weighed it may be the reason.
-    pub fn blame(&self, weights: &LayerWeights) -> Option<anyhow::Error> {
-        let sides = [(&self.weight, &weights.input), (&self.output_weight, &weights.output)];
-        sides.into_iter().find_map(|(path, set)| {
-            let (path, (set, _)) = (path.as_ref()?, set.as_ref()?);
-            let fails = |weight: &LinearSystem| LayerAnalysis::new("the weight", weight.clone(), 1.0).err();
-            set.systems().find_map(fails).map(|error| anyhow::Error::from(error).context(path.display().to_string()))
-        })
     }
 }
 

@@ -164,10 +164,17 @@ fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptio
     Ok(terminal::line(&format!("{order} of {states} states kept; nothing was measured\nwritten to {out}"))?)
 }
 
-/// An error with the file that it is of: of a weight that cannot be computed with, or of the system.
+/// An error with the file that it is of: a weight that cannot be computed with by itself, or the system.
 fn blamed(args: &ReduceArgs, options: &ReduceOptions, error: ReduceError) -> anyhow::Error {
-    let of_weight = args.weights.blame(&options.weights);
-    of_weight.unwrap_or_else(|| anyhow::Error::from(error).context(args.system.display().to_string()))
+    let (paths, weights) = (&args.weights, &options.weights);
+    let sides = [(&paths.weight, &weights.input), (&paths.output_weight, &weights.output)];
+    let of_weight = sides.into_iter().find_map(|(path, set)| {
+        let (path, (set, _)) = (path.as_ref()?, set.as_ref()?);
+        let error = set.systems().find_map(|weight| LayerAnalysis::new("the weight", weight.clone(), 1.0).err())?;
+        Some((path, error))
+    });
+    let (path, error) = of_weight.unwrap_or((&args.system, error));
+    anyhow::Error::from(error).context(path.display().to_string())
 }
 
 /// The one system in a file, weighed, and the order that it is reduced to.

@@ -259,7 +259,7 @@ fn load(args: &Args, run: Option<Config>) -> Result<Loaded> {
 
 /// What decides the answers: a file of answers is continued with the same only.
 fn settings(args: &Args, run: Option<&Config>, sampling: Sampling, records: &Records) -> Result<Value> {
-    // A path that is not UTF-8 is told apart by its length at least.
+    // Paths that are not UTF-8 may look alike here; JSON has no others.
     let absolute = |path: &Path| {
         let found = path.canonicalize().with_context(|| path.display().to_string())?;
         anyhow::Ok(found.to_string_lossy().into_owned())
