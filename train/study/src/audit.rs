@@ -10,7 +10,7 @@ mod shared;
 use crate::claims::{Claim, Expect, Outcome, Verdict};
 use crate::measure::{Group, Measured};
 use crate::statistics::{Estimate, Summary};
-use crate::{Cell, Plan, changes, computed, files, measure};
+use crate::{Cell, Plan, changes, claims, computed, files, measure};
 use hankel_plots::{Chart, PlotError};
 use hankel_trainer::format::{capitalised, counted, significant as number};
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub fn pictures(outcomes: &[Outcome]) -> Result<Vec<(String, String)>, PlotError
 
 /// The audit, as Markdown: what became of claims on `cells`, and where there are more or fewer of them than in `plans`.
 pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
-    let computed = computed::all();
+    let computed = computed::all(claims::test_count(outcomes));
     let mut out = format!("{TITLE}\n{HEAD}");
     out += &overview::overview(outcomes, &computed, cells);
     out += &figures::section(outcomes);
@@ -77,9 +77,13 @@ pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
             (true, "") => "**Confirmed**".to_owned(),
             (true, why) => format!("**True by construction**: {why}"),
         };
+        let test = claim.p().map_or_else(String::new, |[p, among_all]| {
+            let (p, among_all) = (number(p), number(among_all));
+            format!("- Test of the claim: p = {p}; times the {} tests of the page {among_all}.\n", claim.tests)
+        });
         let _ = write!(
             out,
-            "\n### {}\n\n- Paper: {}.\n- Ours: {}. It stands if {}.\n  - {}\n- {verdict}.\n",
+            "\n### {}\n\n- Paper: {}.\n- Ours: {}. It stands if {}.\n  - {}\n{test}- {verdict}.\n",
             claim.id,
             claim.paper,
             claim.ours,
@@ -193,7 +197,8 @@ fn one(outcome: &Outcome, cells: &[Cell]) -> String {
     if !claim.released.is_empty() {
         let _ = writeln!(out, "- Its released code: {}.", claim.released);
     }
-    let _ = writeln!(out, "- Ours: {}. It stands if {}.", claim.ours, claim.expect.describe());
+    let control = claim.control.as_ref().map_or_else(String::new, |row| format!(", and that of `{row}` is outside"));
+    let _ = writeln!(out, "- Ours: {}. It stands if {}{control}.", claim.ours, claim.expect.describe());
     let mut at = |scale: &Option<String>, measured: &Measured, decides: &str| {
         if measured.groups.is_empty() {
             return;

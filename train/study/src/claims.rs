@@ -9,6 +9,7 @@ mod family;
 
 pub use expect::Expect;
 pub(crate) use expect::Finding;
+pub(crate) use family::test_count;
 pub use family::{Corrected, evaluate};
 
 use crate::measure::{self, Combine, Group, Measure, Measured};
@@ -44,6 +45,9 @@ pub struct Claim {
     /// Why no data could speak against it, if that is so.
     #[serde(default)]
     pub by_construction: String,
+    /// The row that has to leave the range that is claimed when it is trained as long, for a row's staying there to say anything.
+    #[serde(default)]
+    pub control: Option<String>,
     /// Scales that can tell.
     #[serde(default = "Claim::default_scales")]
     pub scales: Vec<String>,
@@ -212,6 +216,12 @@ impl Claim {
         }
         if let Some(problem) = comparison::unfinished(&self.measure, self.expect, &findings, cells) {
             return problem;
+        }
+        if !refuted && let Some(control) = &self.control {
+            let stays = comparison::control_stays(&self.measure, self.expect, control, cells);
+            if let Some(why) = stays {
+                return Verdict::NoComparison(why);
+            }
         }
         if !refuted && let Some(why) = comparison::any_would_agree(&self.measure, self.expect, cells) {
             return Verdict::Undecided(format!("{UNDECIDED}: {why}"));

@@ -2,7 +2,7 @@
 
 use crate::claims::{Expect, Finding};
 use crate::measure::Group;
-use crate::statistics::{Summary, slope};
+use crate::statistics::{CONFIDENCE, Summary, slope};
 use crate::units::Unit;
 use faer::Mat;
 use hankel_core::Random;
@@ -25,6 +25,8 @@ pub(crate) struct Computed {
     pub by_construction: &'static str,
     /// The figures.
     pub group: Group,
+    /// Tests among which its own is one.
+    pub tests: usize,
 }
 
 impl Computed {
@@ -42,20 +44,28 @@ impl Computed {
             losses: None,
             range: (f64::NEG_INFINITY, f64::INFINITY),
         };
-        Computed { id, paper, ours, expect, by_construction: "", group }
+        Computed { id, paper, ours, expect, by_construction: "", group, tests: 1 }
     }
 
     /// Whether the figures show it.
     pub(crate) fn holds(&self) -> bool {
-        self.expect.evaluate(&self.group) == Finding::Shown
+        let by_chance = self.p().is_some_and(|[_, among_all]| among_all > 1.0 - CONFIDENCE);
+        self.expect.evaluate(&self.group) == Finding::Shown && !by_chance
+    }
+
+    /// The probability by itself of figures that speak for it at least as clearly, and that after Bonferroni's correction; `None` for what is
+    /// counted, or held against a bound.
+    pub(crate) fn p(&self) -> Option<[f64; 2]> {
+        let p = self.expect.p(&self.group)?;
+        Some([p, (p * self.tests as f64).min(1.0)])
     }
 }
 
-/// All of them.
+/// All of them. Where one is a test, it is one more than the `others` of the page.
 ///
 /// # Panics
 /// Never on the systems that are drawn here: a test computes them.
-pub(crate) fn all() -> Vec<Computed> {
+pub(crate) fn all(others: usize) -> Vec<Computed> {
     let mut all = mistral_7b();
     all.extend(complexity());
     let drawn = "a system drawn here is stable";
@@ -75,7 +85,7 @@ pub(crate) fn all() -> Vec<Computed> {
         Expect::Within(-0.6, -0.4),
         (0..20).map(|seed| convergence(seed).expect(drawn)).collect(),
     ));
-    all
+    all.into_iter().map(|claim| Computed { tests: others + 1, ..claim }).collect()
 }
 
 /// Sizes of a Mistral model.
@@ -236,7 +246,7 @@ mod tests {
         let sizes: Sizes = serde_json::from_str(include_str!("../../experiments/mistral-7b.json")).unwrap();
         // As the model card and transformers count.
         assert_eq!(sizes.parameters(), 7_241_732_096);
-        let all = all();
+        let all = all(93);
         let figures = |id: &str| all.iter().find(|computed| computed.id == id).unwrap();
         // REFERENCE: r (2 D + D + 1024) a layer.
         assert!((figures("mistral-iso-parameters").group.values[0] - 8_390_688.0 / 6_815_744.0).abs() < 1e-12);
@@ -249,5 +259,9 @@ mod tests {
         assert!((figures("memory-depth").group.values[0] - 151.19).abs() < 0.01);
         let slopes = figures("empirical-gramians");
         assert!(slopes.holds(), "{:?}", slopes.group.values);
+        // Chance shows as much among very many tests; counts are no tests.
+        let among_many = super::all(100_000);
+        let holds = |id: &str| among_many.iter().find(|computed| computed.id == id).unwrap().holds();
+        assert!(!holds("empirical-gramians") && holds("mistral-parameters"));
     }
 }

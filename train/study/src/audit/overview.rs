@@ -82,9 +82,11 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed], cells: &[Cel
         |v| matches!(v, Verdict::Undecided(_)),
     );
     open(unknown, "where a row still learns, or nothing tells", |v| matches!(v, Verdict::NotConverged(_)));
-    open(unknown, "where a row is no better than no adapter, or than what one symbol tells", |v| {
-        matches!(v, Verdict::NoComparison(_))
-    });
+    open(
+        unknown,
+        "where a row is no better than no adapter, or than what one symbol tells, or its control learns nothing either",
+        |v| matches!(v, Verdict::NoComparison(_)),
+    );
     open(unknown, "not measured", |v| matches!(v, Verdict::NotMeasured(_)));
     open("takes other hardware", "a GPU, most of them Mistral-7B", |v| matches!(v, Verdict::NotTestable(_)));
     let by_construction = each(|v| matches!(v, Verdict::ByConstruction(_))).map(|outcome| link(&outcome.claim.id));

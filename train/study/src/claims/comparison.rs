@@ -295,6 +295,25 @@ pub(super) fn any_would_agree(measure: &Measure, expect: Expect, cells: &[&Cell]
     })
 }
 
+/// Why the staying of a row within the range that is claimed says nothing, if the `control` is not outside at every point.
+pub(super) fn control_stays(measure: &Measure, expect: Expect, control: &str, cells: &[&Cell]) -> Option<String> {
+    let of_it = Measure { row: vec![control.to_owned()], ..measure.clone() };
+    let groups = measure::measure(&of_it, cells).groups;
+    if groups.is_empty() {
+        return Some(format!("no figures of {control}, the control, are on record"));
+    }
+    let group = groups.iter().find(|group| expect.evaluate(group) != Finding::Outside)?;
+    let place = if group.label.is_empty() { String::new() } else { format!(" at {}", group.label) };
+    let found = match group.estimate(0.0) {
+        Some(Estimate { interval: (low, high), .. }) => format!(", {} to {}", number(low), number(high)),
+        None => String::new(),
+    };
+    Some(format!(
+        "{control}, the control, does not leave the range either{place} ({}{found})",
+        number(group.summary.mean)
+    ))
+}
+
 /// Rows that a measure names and that not every run has, or came to nothing in.
 pub(super) fn missing(measure: &Measure, cells: &[&Cell]) -> Option<String> {
     let cells: Vec<(&Cell, &RunResult)> =

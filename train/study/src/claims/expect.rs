@@ -67,7 +67,7 @@ impl Expect {
 
     /// Twice the probability of figures that speak for the claim at least as clearly where it just does not hold, at most 1: below 5 %
     /// exactly where [`Expect::evaluate`] finds it shown. `None` for what is not tested, and for a single figure.
-    pub(super) fn p(self, group: &Group) -> Option<f64> {
+    pub(crate) fn p(self, group: &Group) -> Option<f64> {
         match self {
             Expect::Above(limit) => on_side(group, limit, 1.0),
             Expect::Below(limit) => on_side(group, limit, -1.0),

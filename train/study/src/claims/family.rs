@@ -47,6 +47,11 @@ pub fn evaluate<'a>(claims: &'a [Claim], cells: &[Cell], plans: &[Plan]) -> Vec<
     outcomes
 }
 
+/// How many tests the family of these outcomes has.
+pub(crate) fn test_count(outcomes: &[Outcome]) -> usize {
+    outcomes.iter().find_map(|outcome| outcome.test).map_or(0, |test| test.tests)
+}
+
 fn p_for(outcome: &Outcome) -> Option<f64> {
     if matches!(outcome.verdict, Verdict::NotMeasured(_) | Verdict::NotTestable(_) | Verdict::ByConstruction(_)) {
         return None;

@@ -75,6 +75,30 @@ fn what_is_made_of_a_row_has_its_training() {
     assert_eq!(cut.evaluate_alone(&cells, &[]).verdict, Verdict::NotConfirmed("the contrary at length 64".into()));
 }
 
+/// That a row stays at chance says something where another one, trained as long, does not.
+#[test]
+fn a_row_that_learns_nothing_is_held_against_one_that_does() {
+    let chance =
+        claim("control = \"full\"\nmeasure = { of = \"accuracy\", row = \"hrm\" }\nexpect = { within = [0.45, 0.55] }");
+    let cells = |hrm: f64, full: f64| -> Vec<Cell> {
+        let noise = [0.0, 0.001, -0.001];
+        let of = |(seed, e): (usize, &f64)| cell(64, seed as u32, &[("hrm", hrm + e), ("full", full + e)]);
+        noise.iter().enumerate().map(of).collect()
+    };
+    let verdict = |hrm: f64, full: f64| chance.evaluate_alone(&cells(hrm, full), &[]).verdict;
+    assert_eq!(verdict(0.5, 0.8), Verdict::Confirmed);
+    let told = "full, the control, does not leave the range either (0.5400, 0.5375 to 0.5425)";
+    assert_eq!(verdict(0.5, 0.54), Verdict::NoComparison(told.into()));
+    // Its interval has to be outside, not its mean alone.
+    assert_eq!(verdict(0.5, 0.551).name(), "no comparison");
+    // A row that does leave the range needs no control.
+    assert_eq!(verdict(0.6, 0.5).name(), "not confirmed");
+    let mut without = cells(0.5, 0.8);
+    without.iter_mut().for_each(|cell| cell.result.as_mut().unwrap().rows.retain(|row| row.name != "full"));
+    let told = "no figures of full, the control, are on record";
+    assert_eq!(chance.evaluate_alone(&without, &[]).verdict, Verdict::NoComparison(told.into()));
+}
+
 /// "It does not learn" is not shown by stopping early; that it does learn is, however little.
 #[test]
 fn one_row_is_judged_when_it_has_converged() {
