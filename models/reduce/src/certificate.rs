@@ -152,12 +152,12 @@ impl Certificate {
     }
 
     /// Says that an error may be larger than `bound` or `total_bound` allow, if orders were chosen by one: orders follow from theory, what
-    /// rounding adds to it is measured afterwards.
+    /// rounding adds to it is measured afterwards. With a task `total_bound` is of what the errors cost it.
     pub fn excess(&self) -> Option<String> {
         let advice = "choose a larger bound, or the order by another rule";
         match self.orders {
             OrderChoice::PerLayer(OrderRule::Bound(tolerance)) => self.layers.iter().find_map(|LayerCertificate { layer, facts }| {
-                let at_most = largest(facts)?;
+                let at_most = largest(facts);
                 (at_most > tolerance * ALLOWED).then(|| {
                     format!(
                         "{layer}: of order {} theory bounds the error by at most {tolerance}; with rounding it may be {at_most:.3e}: {advice}",
@@ -166,9 +166,15 @@ impl Certificate {
                 })
             }),
             OrderChoice::TotalBound(tolerance) => {
-                let at_most: f64 = self.layers.iter().map(|layer| largest(&layer.facts)).sum::<Option<f64>>()?;
+                let errors = self.layers.iter().map(|layer| largest(&layer.facts));
+                let (what, at_most): (_, f64) = match &self.task {
+                    Some(task) => {
+                        ("the change of the loss", errors.zip(&task.sensitivities).map(|(error, cost)| error * cost).sum())
+                    }
+                    None => ("the sum of the errors", errors.sum()),
+                };
                 (at_most > tolerance * ALLOWED).then(|| {
-                    format!("theory bounds the sum of the errors by at most {tolerance}; with rounding it may be {at_most:.3e}: {advice}")
+                    format!("theory bounds {what} by at most {tolerance}; with rounding it may be {at_most:.3e}: {advice}")
                 })
             }
             _ => None,
@@ -211,12 +217,11 @@ impl Certificate {
 /// Upper ends are this much above the errors.
 const ALLOWED: f64 = 1.0 + 1e-5;
 
-/// What the error of a layer may be, by its bound and by what was measured, under weights where orders are chosen by these; `None` without a
-/// bound.
-fn largest(facts: &SystemCertificate) -> Option<f64> {
+/// What the error of a layer may be, by its bound, if one is claimed, and by what was measured, under weights where these have a bound.
+fn largest(facts: &SystemCertificate) -> f64 {
     match facts.weighted.as_ref().and_then(|weighted| Some((weighted.error_bound?, weighted.hinf_error_upper))) {
-        Some((bound, upper)) => Some(bound.max(upper)),
-        None => Some(facts.error_bound?.max(facts.hinf_error_upper)),
+        Some((bound, upper)) => bound.max(upper),
+        None => facts.error_bound.unwrap_or(0.0).max(facts.hinf_error_upper),
     }
 }
 

@@ -60,7 +60,7 @@ pub fn reduce_systems(
     let mut certificate = Certificate::new(options.orders, layers.collect());
     certificate.weights = options.weights.files();
     certificate.task = options.task.as_ref().map(|task| TaskFacts::new(task, &certificate.layers));
-    match certificate.excess().filter(|_| options.task.is_none()) {
+    match certificate.excess() {
         Some(excess) => Err(ReduceError::Excess(excess)),
         None => Ok((reductions, certificate)),
     }

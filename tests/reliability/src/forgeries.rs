@@ -119,7 +119,7 @@ fn change(random: &mut Random, forged: &mut Value, subjects: &[Subject]) -> Resu
     let layers = forged["layers"].as_array().context("a certificate has layers")?.len();
     let norms: f64 = (0..layers).filter_map(|index| forged["layers"][index]["hinf_norm"].as_f64()).sum();
     let layer = random.below(layers);
-    Ok(match random.below(12) {
+    Ok(match random.below(13) {
         0 => {
             let name = *random.choice(&OF_TOTAL);
             number(random, &mut forged["total"][name], &format!("total {name}"), norms)
@@ -170,6 +170,25 @@ fn change(random: &mut Random, forged: &mut Value, subjects: &[Subject]) -> Resu
                 }
                 format!("that of another reduction, hashes made right: {hashes}")
             })
+        }
+        5 => {
+            let errors = (0..layers).filter_map(|index| forged["layers"][index]["hinf_error"].as_f64());
+            let (largest, total) =
+                errors.fold((0.0_f64, 0.0), |(largest, total), error| (largest.max(error), total + error));
+            // No order is chosen by a bound below the error, whether or not bounds are claimed beside it.
+            let share = 1.0 - 2.0 * ABOVE - random.below(1000) as f64 / 1001.0;
+            let orders = match random.below(2) {
+                0 => json!({"per_layer": {"bound": share * largest}}),
+                _ => json!({"total_bound": share * total}),
+            };
+            if random.below(2) == 0 {
+                for place in std::iter::once("/total".to_owned()).chain((0..layers).map(|i| format!("/layers/{i}"))) {
+                    let facts = forged.pointer_mut(&place).context("a certificate has layers and a total")?;
+                    (facts["error_bound"], facts["holds"]) = (Value::Null, Value::Null);
+                }
+            }
+            forged["orders"] = orders;
+            (largest > OF_NORM * norms).then(|| format!("orders {}", forged["orders"]))
         }
         _ => {
             let name = *random.choice(&OF_LAYER);

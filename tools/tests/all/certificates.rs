@@ -6,7 +6,7 @@ use hankel_files::HrmAdapterFile;
 use hankel_files::HrmDynamics;
 use hankel_files::arrays::Precision;
 use hankel_files::system_file::arrays_to_bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 
 #[test]
@@ -212,6 +212,38 @@ fn claims_about_the_sum_are_checked_where_there_is_no_bound() {
         changed["layers"][0]["holds"] = true.into();
         fs::write(&path, changed.to_string()).unwrap();
         fail(dir, &["verify", full, small], 1, &["claimed to hold"]);
+    }
+}
+
+/// Whether or not the bounds themselves are claimed beside it.
+#[test]
+fn a_bound_that_orders_are_claimed_to_be_chosen_by_is_checked() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    adapter(2, 8, 10).save(&dir.join("full")).unwrap();
+    succeed(dir, &["reduce", "full", "-o", "small", "--order", "3"]);
+    let path = dir.join("small/certificate.json");
+    let honest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let largest = |key: &str| (0..2).map(|i| honest["layers"][i][key].as_f64().unwrap()).fold(0.0, f64::max);
+    let claim = |orders: Value, without_bounds: bool| {
+        let mut certificate = honest.clone();
+        certificate["orders"] = orders;
+        if without_bounds {
+            for place in ["/total", "/layers/0", "/layers/1"] {
+                let facts = certificate.pointer_mut(place).unwrap();
+                (facts["error_bound"], facts["holds"]) = (Value::Null, Value::Null);
+            }
+        }
+        fs::write(&path, certificate.to_string()).unwrap();
+    };
+    for without_bounds in [false, true] {
+        claim(json!({"per_layer": {"bound": 1.01 * largest("error_bound")}}), without_bounds);
+        succeed(dir, &["verify", "full", "small"]);
+        let too_small = 0.9 * largest("hinf_error");
+        for orders in [json!({"per_layer": {"bound": too_small}}), json!({"total_bound": too_small})] {
+            claim(orders, without_bounds);
+            fail(dir, &["verify", "full", "small"], 1, &["larger than the bound that the orders"]);
+        }
     }
 }
 
