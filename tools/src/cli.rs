@@ -229,7 +229,7 @@ pub struct VerifyArgs {
 
 /// The names of the methods with a line of help each.
 fn method_parser() -> impl TypedValueParser<Value = Method> {
-    let values = Method::ALL.map(|method| PossibleValue::new(method.name()).help(method.summary()));
+    let values = Method::ALL.iter().map(|method| PossibleValue::new(method.name()).help(method.summary()));
     PossibleValuesParser::new(values).try_map(|name| Method::named(&name).ok_or("unknown method"))
 }
 

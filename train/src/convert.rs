@@ -2,7 +2,7 @@
 
 use crate::adapters::ensure_no_run;
 use anyhow::{Context, Result, bail, ensure};
-use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hankel_io::terminal;
 use hankel_models::TinyGpt;
 use hankel_models::gguf::{EXTENSION, ExportReport, ExportType, export_adapter, export_model, is_gguf};
@@ -21,8 +21,8 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE.gguf")]
     output: PathBuf,
     /// Element type of a model's matrices; f16 when left out. An adapter is always f32
-    #[arg(long = "type", value_enum, value_name = "TYPE")]
-    dtype: Option<TypeArg>,
+    #[arg(long = "type", value_parser = type_parser(), value_name = "TYPE")]
+    dtype: Option<ExportType>,
     /// The model that an adapter was trained on; what its configuration names when left out
     #[arg(long = "model", value_name = "DIR|FILE")]
     base: Option<PathBuf>,
@@ -31,27 +31,9 @@ pub struct Args {
     json: bool,
 }
 
-/// [`ExportType`] as a word of the command line.
-#[derive(Debug, Clone, Copy)]
-struct TypeArg(ExportType);
-
-impl ValueEnum for TypeArg {
-    fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [TypeArg; ExportType::ALL.len()] = {
-            let mut all = [TypeArg(ExportType::F32); ExportType::ALL.len()];
-            let mut i = 0;
-            while i < all.len() {
-                all[i] = TypeArg(ExportType::ALL[i]);
-                i += 1;
-            }
-            all
-        };
-        &ALL
-    }
-
-    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-        Some(clap::builder::PossibleValue::new(self.0.name()))
-    }
+fn type_parser() -> impl TypedValueParser<Value = ExportType> {
+    let names = ExportType::ALL.iter().map(|dtype| dtype.name());
+    PossibleValuesParser::new(names).try_map(|name| ExportType::named(&name).ok_or("unknown type"))
 }
 
 pub fn run(args: &Args) -> Result<()> {
@@ -73,11 +55,11 @@ fn convert_model(args: &Args) -> Result<ExportReport> {
         "{} is a tiny_gpt, which llama.cpp does not know: it runs with `train generate --model`",
         model.display()
     );
-    Ok(export_model(model, &args.output, args.dtype.map_or(ExportType::F16, |TypeArg(dtype)| dtype))?)
+    Ok(export_model(model, &args.output, args.dtype.unwrap_or(ExportType::F16))?)
 }
 
 fn convert_adapter(args: &Args) -> Result<ExportReport> {
-    if let Some(TypeArg(dtype)) = args.dtype.filter(|TypeArg(dtype)| *dtype != ExportType::F32) {
+    if let Some(dtype) = args.dtype.filter(|dtype| *dtype != ExportType::F32) {
         bail!("--type {dtype}: an adapter is written in f32, which is what llama.cpp's own converter does by default");
     }
     Ok(export_adapter(&args.model, &base_of(args)?, &args.output)?)

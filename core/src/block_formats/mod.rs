@@ -47,18 +47,12 @@ pub trait Blocks: Send + Sync + 'static {
     /// Calls `give(i, values)` with the elements `32 i .. 32 i + 32` of a block, for every `i`.
     fn values<W: Wide>(wide: W, block: &[u8], give: impl FnMut(usize, [W::Floats; 2]));
 
-    /// As [`BlockFormat::encode`].
-    ///
-    /// # Errors
-    /// When the format is only read.
-    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
-        let _ = (values, out);
-        Err(Error::invalid(
-            "quantize",
-            format!("{} is read, not written; q8_0, q4_0, q4_1, q5_0, q5_1, q4_k are", Self::NAME),
-        ))
-    }
+    /// The encoder, if the format is written and not only read.
+    const ENCODE: Option<Encode> = None;
 }
+
+/// Encodes whole blocks as ggml does; the values are finite. Panics when values and bytes are not of equally many blocks.
+pub type Encode = fn(&[f32], &mut [u8]);
 
 /// How elements are stored in blocks.
 pub trait BlockFormat: Send + Sync {
@@ -84,14 +78,8 @@ pub trait BlockFormat: Send + Sync {
     /// When a run does not consist of whole blocks, or the bytes end before it.
     fn decode_runs(&self, bytes: &[u8], step: usize, len: usize, out: &mut [f32], stride: usize);
 
-    /// Encodes whole blocks as ggml does; the values are finite.
-    ///
-    /// # Errors
-    /// When the format is only read.
-    ///
-    /// # Panics
-    /// When `values` and `out` are not of equally many blocks.
-    fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()>;
+    /// The encoder, if the format is written and not only read.
+    fn encoder(&self) -> Option<Encode>;
 }
 
 impl<F: Blocks> BlockFormat for F {
@@ -119,8 +107,8 @@ impl<F: Blocks> BlockFormat for F {
         wide::dispatch(Arch::new(), Decode::<F> { bytes, step, len, out, stride, format: PhantomData });
     }
 
-    fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
-        F::encode(values, out)
+    fn encoder(&self) -> Option<Encode> {
+        F::ENCODE
     }
 }
 
@@ -198,14 +186,27 @@ formats! {
 }
 
 impl dyn BlockFormat {
-    /// The format with this number in GGUF files.
-    pub fn from_ggml_type(number: u32) -> Option<&'static dyn BlockFormat> {
-        GGML_FORMATS.iter().find(|(other, _)| *other == number).map(|(_, format)| *format)
-    }
-
     /// The format with this name, such as `q4_k`.
     pub fn from_name(name: &str) -> Option<&'static dyn BlockFormat> {
         GGML_FORMATS.iter().map(|(_, format)| *format).find(|format| format.name() == name)
+    }
+
+    /// Encodes whole blocks as ggml does; the values are finite.
+    ///
+    /// # Errors
+    /// When the format is only read.
+    ///
+    /// # Panics
+    /// When `values` and `out` are not of equally many blocks.
+    pub fn encode(&self, values: &[f32], out: &mut [u8]) -> Result<()> {
+        let Some(encode) = self.encoder() else {
+            let written = GGML_FORMATS.iter().filter(|(_, format)| format.encoder().is_some());
+            let names: Vec<&str> = written.map(|(_, format)| format.name()).collect();
+            let problem = format!("{} is read, not written; {} are", self.name(), names.join(", "));
+            return Err(Error::invalid("quantize", problem));
+        };
+        encode(values, out);
+        Ok(())
     }
 
     /// Bytes of `elements` elements; `None` when they do not fill blocks or cannot be counted.

@@ -1,7 +1,6 @@
 //! `q4_0`: 32 elements in 18 bytes. A scale `d` (f16), then 16 bytes with elements `i` and `i + 16`: `d (q - 8)`.
 
-use super::{Blocks, encode_blocks, extreme, inverse, pack_nibbles, part, put_half, splat_half};
-use crate::Result;
+use super::{Blocks, Encode, encode_blocks, extreme, inverse, pack_nibbles, part, put_half, splat_half};
 use crate::wide::Wide;
 
 /// What the codes stand for.
@@ -22,7 +21,7 @@ impl Blocks for Q4_0 {
         give(0, [wide.look_up(table, codes), wide.look_up(table, wide.shr(codes, 4))]);
     }
 
-    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
+    const ENCODE: Option<Encode> = Some(|values, out| {
         encode_blocks(values, out, |values: &[f32; 32], out: &mut [u8; 18]| {
             let d = extreme(values) / -8.0;
             let inverse = f64::from(inverse(d));
@@ -31,6 +30,5 @@ impl Blocks for Q4_0 {
             put_half(d, out);
             pack_nibbles(&codes, &mut out[2..]);
         });
-        Ok(())
-    }
+    });
 }

@@ -1,8 +1,7 @@
 //! `q4_1`: 32 elements in 20 bytes. A scale `d` and a minimum `m` (f16), then 16 bytes with elements `i` and `i + 16`:
 //! `d q + m`.
 
-use super::{Blocks, FROM_0, encode_blocks, inverse, pack_nibbles, part, put_half, range, splat_half};
-use crate::Result;
+use super::{Blocks, Encode, FROM_0, encode_blocks, inverse, pack_nibbles, part, put_half, range, splat_half};
 use crate::wide::Wide;
 
 pub(super) struct Q4_1;
@@ -20,7 +19,7 @@ impl Blocks for Q4_1 {
         give(0, [wide.look_up(table, codes), wide.look_up(table, wide.shr(codes, 4))]);
     }
 
-    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
+    const ENCODE: Option<Encode> = Some(|values, out| {
         encode_blocks(values, out, |values: &[f32; 32], out: &mut [u8; 20]| {
             let (low, high) = range(values);
             let d = (high - low) / 15.0;
@@ -30,6 +29,5 @@ impl Blocks for Q4_1 {
             put_half(low, &mut out[2..]);
             pack_nibbles(&codes, &mut out[4..]);
         });
-        Ok(())
-    }
+    });
 }

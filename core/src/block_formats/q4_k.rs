@@ -2,8 +2,7 @@
 //! each), then 4 times 32 bytes with parts `2i` and `2i + 1` in their low and high halves: `(d s_j) q - (m t_j)`.
 
 use super::k_scales::{put_scales_and_minima, scales_and_minima};
-use super::{Blocks, FROM_0, encode_blocks, inverse, pair, part, put_half, range, splat_half};
-use crate::Result;
+use super::{Blocks, Encode, FROM_0, encode_blocks, inverse, pair, part, put_half, range, splat_half};
 use crate::wide::Wide;
 use half::f16;
 
@@ -29,7 +28,7 @@ impl Blocks for Q4K {
         }
     }
 
-    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
+    const ENCODE: Option<Encode> = Some(|values, out| {
         encode_blocks(values, out, |values: &[f32; 256], out: &mut [u8; 144]| {
             let parts: &[[f32; 32]] = values.as_chunks().0;
             let fits: [Fit; 8] = std::array::from_fn(|j| fit(&parts[j]));
@@ -51,8 +50,7 @@ impl Blocks for Q4K {
                 out.iter_mut().zip(&pair[0]).zip(&pair[1]).for_each(|((out, low), high)| *out = low | high << 4);
             }
         });
-        Ok(())
-    }
+    });
 }
 
 /// `scale q - minimum`, both 0 or more.

@@ -2,9 +2,9 @@
 //! `i` and `i + 16`: `d (q - 16)`.
 
 use super::{
-    Blocks, encode_blocks, extreme, fifth_bits, five_bits, inverse, pack_nibbles, pair, part, put_half, splat_half,
+    Blocks, Encode, encode_blocks, extreme, fifth_bits, five_bits, inverse, pack_nibbles, pair, part, put_half,
+    splat_half,
 };
-use crate::Result;
 use crate::wide::Wide;
 
 pub(super) struct Q5_0;
@@ -22,7 +22,7 @@ impl Blocks for Q5_0 {
         give(0, pair!(i => wide.mul(wide.float(wide.add_words(codes[i], minus_16)), d)));
     }
 
-    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
+    const ENCODE: Option<Encode> = Some(|values, out| {
         encode_blocks(values, out, |values: &[f32; 32], out: &mut [u8; 22]| {
             let d = extreme(values) / -16.0;
             let inverse = f64::from(inverse(d));
@@ -32,6 +32,5 @@ impl Blocks for Q5_0 {
             out[2..6].copy_from_slice(&fifth_bits(&codes));
             pack_nibbles(&codes, &mut out[6..]);
         });
-        Ok(())
-    }
+    });
 }

@@ -2,9 +2,9 @@
 //! bits of elements `i` and `i + 16`: `d q + m`.
 
 use super::{
-    Blocks, encode_blocks, fifth_bits, five_bits, inverse, pack_nibbles, pair, part, put_half, range, splat_half,
+    Blocks, Encode, encode_blocks, fifth_bits, five_bits, inverse, pack_nibbles, pair, part, put_half, range,
+    splat_half,
 };
-use crate::Result;
 use crate::wide::Wide;
 
 pub(super) struct Q5_1;
@@ -21,7 +21,7 @@ impl Blocks for Q5_1 {
         give(0, pair!(i => wide.add(wide.mul(wide.float(codes[i]), d), m)));
     }
 
-    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
+    const ENCODE: Option<Encode> = Some(|values, out| {
         encode_blocks(values, out, |values: &[f32; 32], out: &mut [u8; 24]| {
             let (low, high) = range(values);
             let d = (high - low) / 31.0;
@@ -32,6 +32,5 @@ impl Blocks for Q5_1 {
             out[4..8].copy_from_slice(&fifth_bits(&codes));
             pack_nibbles(&codes, &mut out[8..]);
         });
-        Ok(())
-    }
+    });
 }

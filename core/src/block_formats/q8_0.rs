@@ -1,7 +1,6 @@
 //! `q8_0`: 32 elements in 34 bytes. A scale `d` (f16), then 32 signed bytes: `d q`.
 
-use super::{Blocks, encode_blocks, extreme, inverse, pair, part, put_half, splat_half};
-use crate::Result;
+use super::{Blocks, Encode, encode_blocks, extreme, inverse, pair, part, put_half, splat_half};
 use crate::wide::Wide;
 
 pub(super) struct Q8_0;
@@ -17,7 +16,7 @@ impl Blocks for Q8_0 {
         give(0, pair!(i => wide.mul(wide.float(wide.signed(part(block, 2 + 16 * i))), d)));
     }
 
-    fn encode(values: &[f32], out: &mut [u8]) -> Result<()> {
+    const ENCODE: Option<Encode> = Some(|values, out| {
         encode_blocks(values, out, |values: &[f32; 32], out: &mut [u8; 34]| {
             let d = extreme(values).abs() / 127.0;
             let inverse = inverse(d);
@@ -25,6 +24,5 @@ impl Blocks for Q8_0 {
             // Half away from zero.
             out[2..].iter_mut().zip(values).for_each(|(q, x)| *q = (x * inverse).round() as i8 as u8);
         });
-        Ok(())
-    }
+    });
 }

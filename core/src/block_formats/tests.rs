@@ -1,13 +1,12 @@
 use super::*;
 
 #[test]
-fn formats_are_found_by_number_and_name() {
-    for (number, format) in GGML_FORMATS {
-        assert!(<dyn BlockFormat>::from_ggml_type(number) == Some(format));
+fn formats_are_found_by_name() {
+    for (_, format) in GGML_FORMATS {
         assert!(<dyn BlockFormat>::from_name(format.name()) == Some(format));
         assert!(format.block_size() <= MAX_BLOCK && MAX_BLOCK.is_multiple_of(format.block_size()));
     }
-    assert!(<dyn BlockFormat>::from_ggml_type(4).is_none() && <dyn BlockFormat>::from_name("q4_2").is_none());
+    assert!(<dyn BlockFormat>::from_name("q4_2").is_none());
 }
 
 #[test]

@@ -421,7 +421,7 @@ mod tests {
         assert_eq!((facts.continuous, facts.kept_poles, facts.rate), (true, 2, plant.map.map(|map| map.rate)));
         let layer = plant.analyse("system").unwrap();
         let purpose = Purpose { direct_term: true, single: false };
-        for method in Method::ALL {
+        for &method in Method::ALL {
             let small = reduce_system(&layer, method, 2, &Gramians::Analytic, purpose).unwrap();
             let whole = plant.assemble(&small.system, small.projection.as_ref()).unwrap();
             assert_eq!((whole.a.states(), whole.time), (4, Time::Continuous));

@@ -215,7 +215,8 @@ impl DecoderConfig {
         let keys = Keys::new(map);
         let model_type: String = keys.require("model_type")?;
         let family = families::of(&model_type).ok_or_else(|| {
-            let known = families::FAMILIES.map(|family| family.model_type).join(", ");
+            let known: Vec<&str> = families::FAMILIES.iter().map(|family| family.model_type).collect();
+            let known = known.join(", ");
             format!("model_type {model_type:?} is not supported; {known} are")
         })?;
         let config = (family.read)(family, &keys)?;

@@ -48,6 +48,16 @@ pub enum Up {
     Plain(&'static str),
 }
 
+impl Up {
+    /// Their names.
+    pub fn names(&self) -> &[&'static str] {
+        match self {
+            Up::Gated(names) => names,
+            Up::Fused(name) | Up::Plain(name) => std::slice::from_ref(name),
+        }
+    }
+}
+
 impl Names {
     /// Those of Llama, which most families took over.
     pub const LLAMA: Names = Names {
@@ -173,12 +183,8 @@ impl DecoderConfig {
         all.push(linear(Slot::Output, names.attention, names.output, [q, d], self.biases.output));
         all.extend(norm(1));
         all.extend(norm(2));
-        let up: &[(&str, usize)] = match names.up {
-            Up::Gated([gate, up]) => &[(gate, f), (up, f)],
-            Up::Fused(name) => &[(name, 2 * f)],
-            Up::Plain(name) => &[(name, f)],
-        };
-        for (index, &(name, width)) in up.iter().enumerate() {
+        let width = if matches!(names.up, Up::Fused(_)) { 2 * f } else { f };
+        for (index, name) in names.up.names().iter().enumerate() {
             all.push(linear(Slot::Up(index), names.mlp, name, [d, width], self.biases.mlp));
         }
         all.push(linear(Slot::Down, names.mlp, names.down, [f, d], self.biases.mlp));

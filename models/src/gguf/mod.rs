@@ -9,6 +9,7 @@
 //!
 //! Source: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
+mod architecture;
 mod cursor;
 mod export;
 mod metadata;
@@ -21,6 +22,7 @@ mod types;
 mod value;
 mod write;
 
+pub(crate) use architecture::{Architecture, Divisors, check_width};
 pub use export::{ExportReport, ExportType, export_adapter, export_model};
 pub use model::GgufModel;
 pub use read::TensorInfo;

@@ -1,30 +1,14 @@
 //! The model in a file: its configuration in the spelling of `config.json`, and its weights under the names of a model
 //! directory.
 
-use super::names::{ATTENTION_FACTOR, REQUIRED, ROPE_FACTORS, hugging_face, is_rotated};
-use super::{Gguf, TensorType, tokenizer};
+use super::names::{ATTENTION_FACTOR, ROPE_FACTORS, hugging_face, stem};
+use super::{Architecture, Gguf, TensorType, tokenizer};
 use crate::chat::load::TOOLS_KEY;
-use crate::decoder::{YARN_BETAS, yarn_magnitude};
+use crate::decoder::{DecoderConfig, Family, YARN_BETAS, yarn_magnitude};
 use crate::weights::mapped::{Done, Entry, Stored};
 use crate::weights::{ModelFiles, Result};
 use serde_json::{Value as Json, json};
 use std::path::Path;
-
-/// An architecture that is read.
-struct Architecture {
-    /// `general.architecture` and `model_type`, which are the same word.
-    name: &'static str,
-    /// The class of transformers.
-    class: &'static str,
-    /// Whether rows of queries and keys are stored in the order of pairs that stand side by side.
-    interleaved: bool,
-}
-
-const ARCHITECTURES: [Architecture; 3] = [
-    Architecture { name: "llama", class: "LlamaForCausalLM", interleaved: true },
-    Architecture { name: "qwen2", class: "Qwen2ForCausalLM", interleaved: false },
-    Architecture { name: "qwen3", class: "Qwen3ForCausalLM", interleaved: false },
-];
 
 /// Keys below the architecture's name that are read, or change nothing. Any other may change the result. llama.cpp reads
 /// those with `yarn_` for other architectures only: here it goes by its own constants, whatever a file says.
@@ -62,6 +46,7 @@ const OLD_SCALING_FACTOR: &str = "rope.scale_linear";
 /// A file that holds a model.
 pub struct GgufModel {
     file: Gguf,
+    family: &'static Family,
     architecture: &'static Architecture,
     config: Json,
     head_dim: usize,
@@ -86,8 +71,9 @@ impl GgufModel {
         let Some(name) = file.string("general.architecture")? else {
             return Err(file.fail("general.architecture is missing"));
         };
-        let Some(architecture) = ARCHITECTURES.iter().find(|known| known.name == name) else {
-            let known = ARCHITECTURES.map(|known| known.name).join(", ");
+        let Some((family, architecture)) = Architecture::read().find(|(_, known)| known.name == name) else {
+            let known: Vec<&str> = Architecture::read().map(|(_, known)| known.name).collect();
+            let known = known.join(", ");
             return Err(file.fail(format!("architecture {name:?} is not supported; {known} are")));
         };
         let prefix = format!("{name}.");
@@ -97,8 +83,8 @@ impl GgufModel {
                 file.fail(format!("key {name}.{key} is not understood, and may change what the model computes"))
             );
         }
-        let (config, head_dim) = Reader { file: &file, architecture }.config()?;
-        Ok(GgufModel { file, architecture, config, head_dim })
+        let (config, head_dim) = Reader { file: &file, family, architecture }.config()?;
+        Ok(GgufModel { file, family, architecture, config, head_dim })
     }
 
     /// The file.
@@ -135,12 +121,12 @@ impl GgufModel {
         let path = std::sync::Arc::<Path>::from(self.file.path());
         let mut entries = std::collections::BTreeMap::new();
         for (name, tensor) in self.file.tensors().iter().filter(|(name, _)| *name != ROPE_FACTORS) {
-            let Some(new) = hugging_face(name) else {
+            let Some((new, slot)) = hugging_face(name, self.family) else {
                 let reason =
                     format!("tensor {name} does not belong to a model of architecture {}", self.architecture.name);
                 return Err(self.file.fail(reason));
             };
-            let interleaved = (self.architecture.interleaved && is_rotated(name)).then_some(self.head_dim);
+            let interleaves = slot.is_some_and(|slot| self.architecture.interleaves(slot));
             let entry = Entry {
                 map: self.file.map.clone(),
                 path: path.clone(),
@@ -152,7 +138,7 @@ impl GgufModel {
                 },
                 shape: tensor.shape.clone(),
                 range: tensor.range.clone(),
-                interleaved,
+                interleaved: interleaves.then_some(self.head_dim),
             };
             entries.insert(new, entry);
         }
@@ -163,6 +149,7 @@ impl GgufModel {
 
 struct Reader<'a> {
     file: &'a Gguf,
+    family: &'static Family,
     architecture: &'static Architecture,
 }
 
@@ -224,8 +211,8 @@ impl Reader<'_> {
         self.tensors_are_there(layers)?;
         let vocabulary = self.file.tensors()["token_embd.weight"].shape[0];
         let mut config = json!({
-            "architectures": [self.architecture.class],
-            "model_type": self.architecture.name,
+            "architectures": [self.family.architecture],
+            "model_type": self.family.model_type,
             "vocab_size": vocabulary,
             "hidden_size": d_model,
             "intermediate_size": d_ff,
@@ -240,7 +227,9 @@ impl Reader<'_> {
             "hidden_act": "silu",
             "torch_dtype": "float32",
         });
-        if self.file.tensors().contains_key("blk.0.attn_q.bias") && self.architecture.name != "qwen2" {
+        // A family in which queries, keys and values alone have biases has no key for them.
+        let has_key = self.architecture.biases.qkv == self.architecture.biases.output;
+        if self.file.tensors().contains_key("blk.0.attn_q.bias") && has_key {
             config["attention_bias"] = json!(true);
         }
         if self.file.tensors().contains_key("blk.0.ffn_up.bias") {
@@ -264,8 +253,11 @@ impl Reader<'_> {
                 return Err(missing(name));
             }
         }
+        // Without any feature, they are what every model of the family has.
+        let modules = DecoderConfig::plain(self.family).modules();
         for layer in 0..layers {
-            for name in REQUIRED.map(|name| format!("blk.{layer}.{name}.weight")) {
+            for module in &modules {
+                let name = format!("blk.{layer}.{}.weight", stem(module.slot, self.family));
                 if !tensors.contains_key(&name) {
                     return Err(missing(&name));
                 }

@@ -26,25 +26,26 @@ const QWEN2: &str =
 /// Words cut where small letters are followed by large ones, and single digits.
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Names that are understood.
-const NAMES: [&str; 16] = [
-    "llama-bpe",
-    "llama3",
-    "llama-v3",
-    "falcon3",
-    "pixtral",
-    "dbrx",
-    "smaug-bpe",
-    "qwen2",
-    "deepseek-r1-qwen",
-    "smollm",
-    "starcoder",
-    "refact",
-    "command-r",
-    "gpt-2",
-    "olmo",
-    "tekken",
+/// What names stand for. The first of a row is written.
+const KNOWN: &[(&[&str], fn() -> PreTokenizer)] = &[
+    (&["llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"], || whole_words(LLAMA3)),
+    (&["dbrx", "smaug-bpe"], || plain(split(LLAMA3))),
+    (&["qwen2", "deepseek-r1-qwen"], || PreTokenizer {
+        normalizer: Some(json!({ "type": "NFC" })),
+        ..plain(split(QWEN2))
+    }),
+    (&["smollm", "starcoder", "refact", "command-r"], || {
+        plain(both(&json!({ "type": "Digits", "individual_digits": true }), &byte_level(true)))
+    }),
+    (&["gpt-2", "olmo"], || plain(byte_level(true))),
+    (&["tekken"], || whole_words(TEKKEN)),
 ];
+
+/// All names in a list.
+fn names() -> String {
+    let names: Vec<&str> = KNOWN.iter().flat_map(|(names, _)| *names).copied().collect();
+    names.join(", ")
+}
 
 /// The pre-tokenizer that `file` names.
 ///
@@ -56,8 +57,9 @@ pub(super) fn of(file: &Gguf) -> weights::Result<PreTokenizer> {
             file.fail(format!("{PRE} is missing: without the name of its pre-tokenizer, text would get other ids"))
         );
     };
-    named(name).ok_or_else(|| {
-        let known = NAMES.join(", ");
+    let known = KNOWN.iter().find(|(names, _)| names.contains(&name));
+    known.map(|(_, parts)| parts()).ok_or_else(|| {
+        let known = names();
         file.fail(format!("{PRE} is {name:?}, which is not known (known are {known}): text would get other ids"))
     })
 }
@@ -72,12 +74,12 @@ pub(super) fn name(
     ignore_merges: bool,
 ) -> Result<&'static str, String> {
     let parts = (normalizer.map(plain_form), split.map(plain_form), ignore_merges);
-    let found = NAMES.into_iter().find(|name| {
-        let known = named(name).expect("a name that is known");
+    let found = KNOWN.iter().find(|(_, known)| {
+        let known = known();
         parts == (known.normalizer.as_ref().map(plain_form), Some(plain_form(&known.split)), known.ignore_merges)
     });
-    found.ok_or_else(|| {
-        let known = NAMES.join(", ");
+    found.map(|(names, _)| names[0]).ok_or_else(|| {
+        let known = names();
         format!("llama.cpp has no name that is known here for its normalizer and pre-tokenizer (known are {known})")
     })
 }
@@ -104,29 +106,23 @@ fn plain_form(part: &Json) -> Json {
     }
 }
 
-/// What `name` stands for.
-fn named(name: &str) -> Option<PreTokenizer> {
-    let byte_level = |regex: bool| json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex });
-    let both = |first: Json, second: Json| json!({ "type": "Sequence", "pretokenizers": [first, second] });
-    let split = |pattern: &str| {
-        let split =
-            json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
-        both(split, byte_level(false))
-    };
-    let plain = |split: Json| PreTokenizer { normalizer: None, split, ignore_merges: false, add_bos: false };
-    Some(match name {
-        "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "pixtral" => {
-            PreTokenizer { ignore_merges: true, add_bos: true, ..plain(split(LLAMA3)) }
-        }
-        "dbrx" | "smaug-bpe" => plain(split(LLAMA3)),
-        "qwen2" | "deepseek-r1-qwen" => {
-            PreTokenizer { normalizer: Some(json!({ "type": "NFC" })), ..plain(split(QWEN2)) }
-        }
-        "smollm" | "starcoder" | "refact" | "command-r" => {
-            plain(both(json!({ "type": "Digits", "individual_digits": true }), byte_level(true)))
-        }
-        "gpt-2" | "olmo" => plain(byte_level(true)),
-        "tekken" => PreTokenizer { ignore_merges: true, add_bos: true, ..plain(split(TEKKEN)) },
-        _ => return None,
-    })
+fn plain(split: Json) -> PreTokenizer {
+    PreTokenizer { normalizer: None, split, ignore_merges: false, add_bos: false }
+}
+
+fn whole_words(pattern: &str) -> PreTokenizer {
+    PreTokenizer { ignore_merges: true, add_bos: true, ..plain(split(pattern)) }
+}
+
+fn split(pattern: &str) -> Json {
+    let split = json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
+    both(&split, &byte_level(false))
+}
+
+fn byte_level(regex: bool) -> Json {
+    json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": regex })
+}
+
+fn both(first: &Json, second: &Json) -> Json {
+    json!({ "type": "Sequence", "pretokenizers": [first, second] })
 }

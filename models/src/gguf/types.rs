@@ -52,16 +52,23 @@ const OTHERS: [(u32, &str); 29] = [
 ];
 
 impl TensorType {
+    /// All types with their numbers in files.
+    fn all() -> impl Iterator<Item = (u32, Self)> {
+        let blocks = GGML_FORMATS.iter().map(|(number, format)| (*number, TensorType::Blocks(*format)));
+        PLAIN.into_iter().chain(blocks)
+    }
+
+    /// The type of this name, in small letters: `bf16`, `q4_k`.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::all().map(|(_, dtype)| dtype).find(|dtype| dtype.to_string().to_lowercase() == name)
+    }
+
     /// The type of this number in the file.
     pub(super) fn of(number: u32) -> Result<Self, String> {
-        if let Some((_, dtype)) = PLAIN.iter().find(|row| row.0 == number) {
-            return Ok(*dtype);
+        if let Some((_, dtype)) = Self::all().find(|row| row.0 == number) {
+            return Ok(dtype);
         }
-        if let Some(format) = <dyn BlockFormat>::from_ggml_type(number) {
-            return Ok(TensorType::Blocks(format));
-        }
-        let blocks = GGML_FORMATS.iter().map(|(_, format)| TensorType::Blocks(*format));
-        let supported: Vec<String> = PLAIN.map(|row| row.1).into_iter().chain(blocks).map(|t| t.to_string()).collect();
+        let supported: Vec<String> = Self::all().map(|(_, dtype)| dtype.to_string()).collect();
         let supported = supported.join(", ");
         Err(match OTHERS.iter().find(|row| row.0 == number) {
             Some((_, name)) => format!("its type is {name}; supported are {supported}"),
@@ -71,9 +78,7 @@ impl TensorType {
 
     /// Its number in files.
     pub(super) fn number(self) -> u32 {
-        let blocks = GGML_FORMATS.iter().map(|(number, format)| (*number, TensorType::Blocks(*format)));
-        let mut all = PLAIN.into_iter().chain(blocks);
-        all.find(|(_, dtype)| *dtype == self).map(|(number, _)| number).expect("every type has a number")
+        Self::all().find(|(_, dtype)| *dtype == self).map(|(number, _)| number).expect("every type has a number")
     }
 
     /// Elements of a block.

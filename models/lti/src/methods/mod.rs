@@ -65,8 +65,16 @@ pub enum Bound {
 
 impl Method {
     /// All methods.
-    pub const ALL: [Self; 8] =
-        [bt::METHOD, bfsr::METHOD, spa::METHOD, modal::METHOD, energy::METHOD, svd::METHOD, hankel::METHOD, h2::METHOD];
+    pub const ALL: &[Self] = &[
+        bt::METHOD,
+        bfsr::METHOD,
+        spa::METHOD,
+        modal::METHOD,
+        energy::METHOD,
+        svd::METHOD,
+        hankel::METHOD,
+        h2::METHOD,
+    ];
 
     /// Their names.
     pub const NAMES: [&'static str; Self::ALL.len()] = {
@@ -81,7 +89,7 @@ impl Method {
 
     /// The method of this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.name() == name)
+        Self::ALL.iter().copied().find(|method| method.name() == name)
     }
 
     /// The name on the command line, in configurations and in certificates.

@@ -49,4 +49,5 @@ pub static GEMMA2: Family = Family {
         map.insert("final_logit_softcapping".into(), json!(config.logit_cap));
         write_layer_types(config, map);
     },
+    gguf: None,
 };

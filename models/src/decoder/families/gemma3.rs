@@ -6,6 +6,7 @@ use crate::decoder::config::{Activation, Biases, DecoderConfig, LayerSet, Positi
 use crate::decoder::keys::Keys;
 use crate::decoder::layout::Names;
 use crate::decoder::rope::{Rope, RopeScaling};
+use crate::gguf::Architecture;
 use serde_json::{Map, Value, json};
 
 /// Names of the modules of Gemma 2 and 3.
@@ -74,6 +75,23 @@ pub static GEMMA3_TEXT: Family = Family {
         }
         write_layer_types(config, map);
     },
+    gguf: Some(Architecture {
+        has_windows: true,
+        check: check_what_is_granted,
+        keys: |config, keys| {
+            keys.size("attention.sliding_window", config.sliding_window.unwrap_or(0))?;
+            if let Some(local) = &config.local_rope {
+                if local.scaling != RopeScaling::None {
+                    return Err("positions of the layers with windows are scaled, for which GGUF has no key".to_owned());
+                }
+                if local.theta != 1e4 {
+                    return Err(format!("rope_local_base_freq = {}, where llama.cpp takes 10000", local.theta));
+                }
+            }
+            Ok(())
+        },
+        ..Architecture::plain("gemma3")
+    }),
 };
 
 /// `query_pre_attn_scalar`, whose root divides the scores: a whole number in every released file, and transformers 5 reads
@@ -95,4 +113,23 @@ fn ropes(keys: &Keys, context: usize) -> Result<(Rope, Rope), String> {
         return Ok((read(full, 1e6)?, read(sliding, local_theta)?));
     }
     Ok((Rope::read(keys, 1e6, context)?, Rope { theta: local_theta, scaling: RopeScaling::None }))
+}
+
+/// llama.cpp takes the scale of the scores, the multiplier of embeddings and the layers with windows for granted.
+fn check_what_is_granted(config: &DecoderConfig) -> Result<(), String> {
+    let same = |x: f64, y: f64| (x - y).abs() <= 1e-6 * y.abs();
+    // The 27B model, which it knows by its 62 layers, has another scale.
+    let scalar = if config.layers == 62 { config.d_model as f64 / config.heads as f64 } else { config.head_dim as f64 };
+    if config.attention_multiplier.is_some_and(|multiplier| !same(multiplier, 1.0 / scalar.sqrt())) {
+        return Err(format!("query_pre_attn_scalar is not {scalar}, which it takes for granted"));
+    }
+    if !same(config.embedding_multiplier, (config.d_model as f64).sqrt()) {
+        return Err("embeddings are not multiplied by the root of the width, which it takes for granted".to_owned());
+    }
+    let usual = |layer: usize| !(layer + 1).is_multiple_of(6);
+    let slides = |layer: usize| config.sliding_window.is_some() && config.sliding_layers.contains(layer);
+    if config.sliding_layers == LayerSet::All || (0..config.layers).any(|layer| slides(layer) != usual(layer)) {
+        return Err("it has windows in all layers but every sixth, and this model has them in others".to_owned());
+    }
+    Ok(())
 }

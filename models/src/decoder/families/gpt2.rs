@@ -3,6 +3,7 @@
 use super::Family;
 use crate::decoder::config::{Activation, Biases, DecoderConfig, Positions};
 use crate::decoder::layout::{Names, Up};
+use crate::gguf::{Architecture, check_width};
 use crate::linear::NormKind;
 use serde_json::{Value, json};
 
@@ -76,4 +77,9 @@ pub static GPT2: Family = Family {
         ];
         map.extend(pairs.map(|(key, value)| (key.to_owned(), value)));
     },
+    gguf: Some(Architecture {
+        biases: Biases { qkv: true, output: true, mlp: true },
+        check: check_width,
+        ..Architecture::plain("gpt2")
+    }),
 };

@@ -3,6 +3,7 @@
 use super::{Family, STORED_FREQUENCIES, read_common, write_common};
 use crate::decoder::config::{Biases, DecoderConfig};
 use crate::decoder::layout::Names;
+use crate::gguf::{Architecture, Divisors};
 use serde_json::json;
 
 /// `model_type = "granite"`.
@@ -31,4 +32,18 @@ pub static GRANITE: Family = Family {
         map.insert("residual_multiplier".into(), json!(config.residual_multiplier));
         map.insert("logits_scaling".into(), json!(config.logits_divisor));
     },
+    gguf: Some(Architecture {
+        interleaved: true,
+        biases: Biases { qkv: true, output: true, mlp: true },
+        divisors: Divisors::One,
+        keys: |config, keys| {
+            let usual = 1.0 / (config.head_dim as f64).sqrt();
+            keys.float("attention.scale", config.attention_multiplier.unwrap_or(usual));
+            keys.float("embedding_scale", config.embedding_multiplier);
+            keys.float("residual_scale", config.residual_multiplier);
+            keys.float("logit_scale", config.logits_divisor);
+            Ok(())
+        },
+        ..Architecture::plain("granite")
+    }),
 };

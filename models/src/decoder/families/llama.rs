@@ -3,6 +3,7 @@
 use super::{Family, STORED_FREQUENCIES, read_common, write_common};
 use crate::decoder::config::{Biases, DecoderConfig};
 use crate::decoder::layout::Names;
+use crate::gguf::{Architecture, Divisors};
 use serde_json::json;
 
 /// `model_type = "llama"`.
@@ -24,4 +25,11 @@ pub static LLAMA: Family = Family {
         map.insert("attention_bias".into(), json!(config.biases.qkv));
         map.insert("mlp_bias".into(), json!(config.biases.mlp));
     },
+    gguf: Some(Architecture {
+        is_read: true,
+        interleaved: true,
+        biases: Biases { qkv: true, output: true, mlp: true },
+        divisors: Divisors::One,
+        ..Architecture::plain("llama")
+    }),
 };

@@ -3,6 +3,7 @@
 use super::{Family, STORED_FREQUENCIES, read_common, write_common};
 use crate::decoder::config::DecoderConfig;
 use crate::decoder::layout::Names;
+use crate::gguf::{Architecture, Divisors};
 use serde_json::json;
 
 /// `model_type = "mistral"`.
@@ -21,4 +22,5 @@ pub static MISTRAL: Family = Family {
         write_common(config, map);
         map.insert("sliding_window".into(), json!(config.sliding_window));
     },
+    gguf: Some(Architecture { interleaved: true, divisors: Divisors::One, ..Architecture::plain("llama") }),
 };

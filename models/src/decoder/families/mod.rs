@@ -1,4 +1,5 @@
-//! Families of models: one file each, with the names of its modules and how its `config.json` is read and written.
+//! Families of models: one file each, with the names of its modules, how its `config.json` is read and written, and what it
+//! is in GGUF files.
 //!
 //! Adding one is such a file and a line in [`FAMILIES`].
 
@@ -30,12 +31,13 @@ use super::config::{DecoderConfig, LayerSet, Positions};
 use super::keys::Keys;
 use super::layout::Names;
 use super::rope::Rope;
+use crate::gguf::Architecture;
 use serde_json::{Map, Value, json};
 use std::fmt;
 
 /// The families that can be read.
-pub static FAMILIES: [&Family; 11] =
-    [&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &SMOLLM3, &OLMO2, &PHI3, &GRANITE, &GEMMA2, &GEMMA3_TEXT, &GPT2];
+pub static FAMILIES: &[&Family] =
+    &[&LLAMA, &MISTRAL, &QWEN2, &QWEN3, &SMOLLM3, &OLMO2, &PHI3, &GRANITE, &GEMMA2, &GEMMA3_TEXT, &GPT2];
 
 /// A family of models.
 pub struct Family {
@@ -51,6 +53,8 @@ pub struct Family {
     pub(super) read: fn(&'static Family, &Keys) -> Result<DecoderConfig, String>,
     /// The keys of a `config.json` that say a configuration.
     pub(super) write: fn(&DecoderConfig, &mut Map<String, Value>),
+    /// What it is in GGUF files, if it can be in them.
+    pub(crate) gguf: Option<Architecture>,
 }
 
 impl fmt::Debug for Family {
@@ -67,7 +71,7 @@ impl PartialEq for Family {
 
 /// The family of a `model_type`.
 pub fn of(model_type: &str) -> Option<&'static Family> {
-    FAMILIES.into_iter().find(|family| family.model_type == model_type)
+    FAMILIES.iter().copied().find(|family| family.model_type == model_type)
 }
 
 /// The rotary frequencies, which old checkpoints store although they follow from the configuration.

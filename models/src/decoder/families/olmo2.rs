@@ -3,6 +3,7 @@
 use super::{Family, STORED_FREQUENCIES, read_common, write_common};
 use crate::decoder::config::{Biases, DecoderConfig, QkNorm};
 use crate::decoder::layout::Names;
+use crate::gguf::{Architecture, check_width};
 use serde_json::json;
 
 /// `model_type = "olmo2"`.
@@ -25,4 +26,5 @@ pub static OLMO2: Family = Family {
         write_common(config, map);
         map.insert("attention_bias".into(), json!(config.biases.qkv));
     },
+    gguf: Some(Architecture { check: check_width, ..Architecture::plain("olmo2") }),
 };

@@ -3,6 +3,7 @@
 use super::{Family, STORED_FREQUENCIES, read_common, write_common};
 use crate::decoder::config::DecoderConfig;
 use crate::decoder::layout::{Names, Up};
+use crate::gguf::{Architecture, Divisors};
 use serde_json::json;
 
 /// `model_type = "phi3"`.
@@ -25,4 +26,10 @@ pub static PHI3: Family = Family {
             map.insert("original_max_position_embeddings".into(), original);
         }
     },
+    gguf: Some(Architecture {
+        divisors: Divisors::LongAndShort,
+        label: Some("Phi-3"),
+        keys: |config, keys| keys.size("attention.sliding_window", config.sliding_window.unwrap_or(0)),
+        ..Architecture::plain("phi3")
+    }),
 };

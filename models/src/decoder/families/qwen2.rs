@@ -3,6 +3,7 @@
 use super::{Family, STORED_FREQUENCIES, read_common, read_late_windows, write_common, write_windows};
 use crate::decoder::config::{Biases, DecoderConfig};
 use crate::decoder::layout::Names;
+use crate::gguf::Architecture;
 use serde_json::json;
 
 /// `model_type = "qwen2"`.
@@ -20,4 +21,9 @@ pub static QWEN2: Family = Family {
         write_common(config, map);
         write_windows(config, map);
     },
+    gguf: Some(Architecture {
+        is_read: true,
+        biases: Biases { qkv: true, output: false, mlp: false },
+        ..Architecture::plain("qwen2")
+    }),
 };

@@ -3,6 +3,7 @@
 use super::{Family, STORED_FREQUENCIES, read_common, read_late_windows, write_common, write_windows};
 use crate::decoder::config::{Biases, DecoderConfig, QkNorm};
 use crate::decoder::layout::Names;
+use crate::gguf::Architecture;
 use serde_json::json;
 
 /// `model_type = "qwen3"`.
@@ -23,4 +24,5 @@ pub static QWEN3: Family = Family {
         write_windows(config, map);
         map.insert("attention_bias".into(), json!(config.biases.qkv));
     },
+    gguf: Some(Architecture { is_read: true, ..Architecture::plain("qwen3") }),
 };

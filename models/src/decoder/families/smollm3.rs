@@ -3,6 +3,7 @@
 use super::{Family, STORED_FREQUENCIES, read_common, read_windows, write_common, write_windows};
 use crate::decoder::config::{Biases, DecoderConfig, LayerSet};
 use crate::decoder::layout::Names;
+use crate::gguf::Architecture;
 use serde_json::{Value, json};
 
 /// `model_type = "smollm3"`.
@@ -39,4 +40,15 @@ pub static SMOLLM3: Family = Family {
         let turns = |layer| Value::from(u8::from(config.rope_layers.contains(layer)));
         map.insert("no_rope_layers".into(), (0..config.layers).map(turns).collect());
     },
+    gguf: Some(Architecture { interleaved: true, check: check_layers_without_rope, ..Architecture::plain("smollm3") }),
 };
+
+/// llama.cpp leaves out every fourth layer and has no key for it.
+fn check_layers_without_rope(config: &DecoderConfig) -> Result<(), String> {
+    match (0..config.layers).find(|&layer| config.rope_layers.contains(layer) == (layer + 1).is_multiple_of(4)) {
+        None => Ok(()),
+        Some(layer) => {
+            Err(format!("it turns queries and keys in all layers but every fourth, and layer {layer} differs"))
+        }
+    }
+}

@@ -7,13 +7,13 @@
 //! There is one alpha for all projections, and no other scale: what differs from it, the root of the rank of rsLoRA for
 //! one, is folded in. An alpha of 0 is a scale of 1 to llama.cpp: an update without effect has a B of zeros instead.
 
-use super::architecture::Architecture;
-use super::tensors::{interleave, interleaved, stem};
+use super::tensors::interleave;
 use super::{ExportReport, name_of};
 use crate::adapters::{AdapterConfig, AdapterSet, Lora, Sites};
 use crate::decoder::DecoderConfig;
-use crate::gguf::TensorType;
+use crate::gguf::names::stem;
 use crate::gguf::write::{GgufWriter, Meta, Planned};
+use crate::gguf::{Architecture, TensorType};
 use crate::weights::{Result, WeightsError};
 use std::path::Path;
 
@@ -43,12 +43,12 @@ pub fn export_adapter(from: &Path, model: &Path, to: &Path) -> Result<ExportRepo
             let rows =
                 |values: Vec<f64>, factor: f64| values.into_iter().map(|x| (x * factor) as f32).collect::<Vec<_>>();
             let (a_values, mut b_values) = (rows(a.to_f64_vec(), 1.0), rows(b.to_f64_vec(), factor));
-            if let Some(head) = interleaved(&module, &config, architecture) {
-                let ordered = interleave(bytemuck::cast_slice(&b_values), b.shape()[0], head);
+            if architecture.interleaves(module.slot) {
+                let ordered = interleave(bytemuck::cast_slice(&b_values), b.shape()[0], config.head_dim);
                 b_values = bytemuck::pod_collect_to_vec(&ordered);
             }
             for (suffix, tensor, values) in [("lora_a", &a, a_values), ("lora_b", &b, b_values)] {
-                let name = format!("blk.{layer}.{}.weight.{suffix}", stem(&module, &config));
+                let name = format!("blk.{layer}.{}.weight.{suffix}", stem(module.slot, config.family));
                 planned.push(Planned { name, shape: tensor.shape().to_vec(), dtype: TensorType::F32 });
                 contents.push(values);
             }

@@ -1,7 +1,7 @@
 //! The keys below an architecture's name, and tensors that hold settings instead of weights.
 
-use super::architecture::{Architecture, Windows};
 use crate::decoder::{DecoderConfig, Positions, Rope, RopeScaling, YARN_BETAS, yarn_magnitude};
+use crate::gguf::architecture::{Architecture, Divisors, Keys};
 use crate::gguf::names::{ATTENTION_FACTOR, ROPE_FACTORS};
 use crate::gguf::write::{Meta, Metadata};
 use crate::linear::NormKind;
@@ -17,7 +17,7 @@ pub(super) fn of(
     architecture: &Architecture,
     notes: &mut Vec<String>,
 ) -> Result<Metadata, String> {
-    let mut keys = Keys { prefix: architecture.name, metadata: Metadata::new() };
+    let mut keys = Keys::new(architecture.name);
     let epsilon = match config.norm {
         NormKind::RmsNorm => "attention.layer_norm_rms_epsilon",
         NormKind::LayerNorm => "attention.layer_norm_epsilon",
@@ -35,9 +35,9 @@ pub(super) fn of(
         keys.size("attention.value_length", config.head_dim)?;
         keys.size("rope.dimension_count", config.head_dim)?;
         keys.float("rope.freq_base", rope.theta);
-        keys.scaling(rope)?;
+        keys.scaling(rope, architecture.divisors)?;
         if let RopeScaling::LongRope { short, long, original, .. } = &rope.scaling
-            && architecture.name == "phi3"
+            && architecture.divisors == Divisors::LongAndShort
             && short != long
         {
             notes.push(format!(
@@ -46,35 +46,14 @@ pub(super) fn of(
             ));
         }
     }
-    match architecture.name {
-        "granite" => {
-            let usual = 1.0 / (config.head_dim as f64).sqrt();
-            keys.float("attention.scale", config.attention_multiplier.unwrap_or(usual));
-            keys.float("embedding_scale", config.embedding_multiplier);
-            keys.float("residual_scale", config.residual_multiplier);
-            keys.float("logit_scale", config.logits_divisor);
-        }
-        "phi3" => keys.size("attention.sliding_window", config.sliding_window.unwrap_or(0))?,
-        "gemma3" => {
-            keys.size("attention.sliding_window", config.sliding_window.unwrap_or(0))?;
-            if let Some(local) = &config.local_rope {
-                if local.scaling != RopeScaling::None {
-                    return Err("positions of the layers with windows are scaled, for which GGUF has no key".to_owned());
-                }
-                if local.theta != 1e4 {
-                    return Err(format!("rope_local_base_freq = {}, where llama.cpp takes 10000", local.theta));
-                }
-            }
-        }
-        _ => {}
-    }
+    (architecture.keys)(config, &mut keys)?;
     Ok(keys.metadata)
 }
 
 /// The length that the file gives: no more than what llama.cpp computes as this model does.
 fn context(config: &DecoderConfig, architecture: &Architecture, notes: &mut Vec<String>) -> usize {
     let slides = (0..config.layers).any(|layer| config.sliding_layers.contains(layer));
-    let window = config.sliding_window.filter(|_| slides && architecture.windows == Windows::None);
+    let window = config.sliding_window.filter(|_| slides && !architecture.has_windows);
     match window.filter(|&window| window < config.context) {
         None => config.context,
         Some(window) => {
@@ -101,7 +80,7 @@ pub(super) fn own_tensors(
     let narrow = |divisors: &[f64]| divisors.iter().map(|&x| x as f32).collect::<Vec<_>>();
     let divisors = match &rope.scaling {
         RopeScaling::None | RopeScaling::Linear { .. } | RopeScaling::Yarn { .. } => return Ok(Vec::new()),
-        RopeScaling::LongRope { short, long, .. } if architecture.name == "phi3" => {
+        RopeScaling::LongRope { short, long, .. } if architecture.divisors == Divisors::LongAndShort => {
             return Ok(vec![(LONG_FACTORS, narrow(long)), (SHORT_FACTORS, narrow(short))]);
         }
         RopeScaling::Llama3 { .. } => llama3_divisors(rope, config.head_dim),
@@ -114,7 +93,10 @@ pub(super) fn own_tensors(
         RopeScaling::LongRope { .. } => "longrope",
         _ => "divisors",
     };
-    if architecture.has_divisors { Ok(vec![(ROPE_FACTORS, divisors)]) } else { Err(no_place(kind, architecture)) }
+    if architecture.divisors != Divisors::One {
+        return Err(no_place(kind, architecture));
+    }
+    Ok(vec![(ROPE_FACTORS, divisors)])
 }
 
 fn no_place(kind: &str, architecture: &Architecture) -> String {
@@ -134,28 +116,9 @@ fn llama3_divisors(rope: &Rope, head_dim: usize) -> Vec<f32> {
     (0..head_dim / 2).map(|k| divisor(k) as f32).collect()
 }
 
-struct Keys {
-    prefix: &'static str,
-    metadata: Metadata,
-}
-
 impl Keys {
-    fn put(&mut self, key: &str, value: Meta) {
-        self.metadata.push((format!("{}.{key}", self.prefix), value));
-    }
-
-    fn size(&mut self, key: &str, value: usize) -> Result<(), String> {
-        let number = u32::try_from(value).map_err(|_| format!("{key} = {value} is beyond 32 bits"))?;
-        self.put(key, Meta::U32(number));
-        Ok(())
-    }
-
-    fn float(&mut self, key: &str, value: f64) {
-        self.put(key, Meta::F32(value as f32));
-    }
-
     /// How positions are stretched.
-    fn scaling(&mut self, rope: &Rope) -> Result<(), String> {
+    fn scaling(&mut self, rope: &Rope, divisors: Divisors) -> Result<(), String> {
         match &rope.scaling {
             RopeScaling::Linear { factor } => {
                 self.put("rope.scaling.type", Meta::Text("linear".to_owned()));
@@ -183,7 +146,7 @@ impl Keys {
                     self.float(ATTENTION_FACTOR, multiplier);
                 }
             }
-            RopeScaling::LongRope { original, magnitude, .. } if self.prefix == "phi3" => {
+            RopeScaling::LongRope { original, magnitude, .. } if divisors == Divisors::LongAndShort => {
                 self.size("rope.scaling.original_context_length", *original)?;
                 self.float(ATTENTION_FACTOR, *magnitude);
             }

@@ -6,7 +6,6 @@
 //! Source: `convert_hf_to_gguf.py`, `convert_lora_to_gguf.py` and `src/llama-model.cpp` of llama.cpp.
 
 mod adapter;
-mod architecture;
 mod hyperparameters;
 mod tensors;
 mod vocabulary;
@@ -15,82 +14,63 @@ pub use adapter::export_adapter;
 
 use super::tokenizer::NAME;
 use super::write::{GgufWriter, Meta, Metadata, Planned};
-use super::{Gguf, TensorType, is_gguf};
+use super::{Architecture, Gguf, is_gguf};
 use crate::decoder::{DecoderConfig, directory};
 use crate::weights::{Result, WeightsError};
-use architecture::Architecture;
-use hankel_core::BlockFormat;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
 /// How the matrices of a file are stored.
 ///
-/// Gains, biases and learned positions are always `f32`. In the 4-bit types the embedding and the head are `q8_0`. A matrix
-/// whose rows are not whole blocks is stored in the next larger type that fits: `q4_k` in `q5_0`, the others in `f16`.
+/// Gains, biases and learned positions are always `f32`. In the types of 4 and 5 bits the embedding and the head are `q8_0`. A
+/// matrix whose rows are not whole blocks is stored in the next larger type that fits: `q4_k` in `q5_0`, the others in `f16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExportType {
-    /// 32-bit floats.
-    F32,
-    /// 16-bit floats; an error where a value is beyond 65504.
-    F16,
-    /// 32-bit floats without the lower half.
-    Bf16,
-    /// 8 bits and a scale for each 32 elements: 8.5 bits an element.
-    Q8_0,
-    /// 4 bits and a scale for each 32 elements: 4.5 bits an element.
-    Q4_0,
-    /// 4 bits with scales and minima of 6 bits: 4.5 bits an element, and half the error of `q4_0` or less on weights with a
-    /// mean.
-    Q4K,
+pub struct ExportType {
+    /// The word in commands: what projections are stored in.
+    name: &'static str,
+    /// `general.file_type`.
+    number: u32,
+    /// What the embedding and the head are stored in.
+    tables: &'static str,
 }
 
 impl ExportType {
+    /// 32-bit floats.
+    pub const F32: Self = Self::new("f32", 0, "f32");
+    /// 16-bit floats; an error where a value is beyond 65504.
+    pub const F16: Self = Self::new("f16", 1, "f16");
     /// All types.
-    pub const ALL: [ExportType; 6] =
-        [ExportType::F32, ExportType::F16, ExportType::Bf16, ExportType::Q8_0, ExportType::Q4_0, ExportType::Q4K];
+    pub const ALL: &[Self] = &[
+        Self::F32,
+        Self::F16,
+        Self::new("bf16", 32, "bf16"),
+        Self::new("q8_0", 7, "q8_0"),
+        Self::new("q4_0", 2, "q8_0"),
+        Self::new("q4_1", 3, "q8_0"),
+        Self::new("q5_0", 8, "q8_0"),
+        Self::new("q5_1", 9, "q8_0"),
+        Self::new("q4_k", 14, "q8_0"),
+    ];
+
+    const fn new(name: &'static str, number: u32, tables: &'static str) -> Self {
+        ExportType { name, number, tables }
+    }
+
+    /// The type of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|dtype| dtype.name == name)
+    }
 
     /// The word in commands.
     pub fn name(self) -> &'static str {
-        match self {
-            ExportType::F32 => "f32",
-            ExportType::F16 => "f16",
-            ExportType::Bf16 => "bf16",
-            ExportType::Q8_0 => "q8_0",
-            ExportType::Q4_0 => "q4_0",
-            ExportType::Q4K => "q4_k",
-        }
-    }
-
-    /// `general.file_type`.
-    fn number(self) -> u32 {
-        match self {
-            ExportType::F32 => 0,
-            ExportType::F16 => 1,
-            ExportType::Q4_0 => 2,
-            ExportType::Q8_0 => 7,
-            ExportType::Q4K => 14,
-            ExportType::Bf16 => 32,
-        }
-    }
-
-    /// What projections are stored in, and the embedding and head.
-    fn of_matrices(self) -> [TensorType; 2] {
-        let blocks = |name| TensorType::Blocks(<dyn BlockFormat>::from_name(name).expect("a format that there is"));
-        match self {
-            ExportType::F32 => [TensorType::F32; 2],
-            ExportType::F16 => [TensorType::F16; 2],
-            ExportType::Bf16 => [TensorType::Bf16; 2],
-            ExportType::Q8_0 => [blocks("q8_0"); 2],
-            ExportType::Q4_0 => [blocks("q4_0"), blocks("q8_0")],
-            ExportType::Q4K => [blocks("q4_k"), blocks("q8_0")],
-        }
+        self.name
     }
 }
 
 impl fmt::Display for ExportType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.name)
     }
 }
 
@@ -129,7 +109,7 @@ pub fn export_model(from: &Path, to: &Path, dtype: ExportType) -> Result<ExportR
     let mut notes = Vec::new();
     let mut metadata: Metadata = general(from, architecture.name, dtype)?;
     metadata.extend(hyperparameters::of(&config, architecture, &mut notes).map_err(&fail)?);
-    vocabulary::add(from, architecture.name, config.vocabulary, to, &mut metadata, &mut notes)?;
+    vocabulary::add(from, architecture.label, config.vocabulary, to, &mut metadata, &mut notes)?;
     metadata.push(("general.quantization_version".to_owned(), Meta::U32(2)));
     let own = hyperparameters::own_tensors(&config, architecture).map_err(&fail)?;
     let (planned, sources) = tensors::plan(&config, architecture, dtype, &own);
@@ -161,7 +141,7 @@ fn general(from: &Path, architecture: &str, dtype: ExportType) -> Result<Metadat
     } else if let Some(name) = name_of(from) {
         metadata.push(text(NAME, &name));
     }
-    metadata.push(("general.file_type".to_owned(), Meta::U32(dtype.number())));
+    metadata.push(("general.file_type".to_owned(), Meta::U32(dtype.number)));
     Ok(metadata)
 }
 

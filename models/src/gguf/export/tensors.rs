@@ -1,14 +1,14 @@
 //! The tensors of a model under their names in GGUF files, in the types and the order of rows that belong there.
 
 use super::ExportType;
-use super::architecture::Architecture;
-use crate::decoder::layout::{Module, Slot, TensorKind, TensorSpec};
-use crate::decoder::{DecoderConfig, Up, directory};
-use crate::gguf::TensorType;
+use crate::decoder::layout::{TensorKind, TensorSpec};
+use crate::decoder::{DecoderConfig, directory};
+use crate::gguf::names::stem;
 use crate::gguf::write::{GgufWriter, Planned};
+use crate::gguf::{Architecture, TensorType};
 use crate::weights::{ModelFiles, WeightsError};
 use half::{bf16, f16};
-use hankel_core::{BlockFormat, CpuStorage, Tensor};
+use hankel_core::{CpuStorage, Tensor};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -52,25 +52,6 @@ impl Source<'_> {
     }
 }
 
-/// What a module of a layer is called, below `blk.N.`.
-pub(super) fn stem(module: &Module, config: &DecoderConfig) -> &'static str {
-    match module.slot {
-        Slot::Norm(index) => ["attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"][index],
-        Slot::Qkv(_) if config.family.names.qkv.len() == 1 => "attn_qkv",
-        Slot::Qkv(index) => ["attn_q", "attn_k", "attn_v"][index],
-        Slot::QkNorm(index) => ["attn_q_norm", "attn_k_norm"][index],
-        Slot::Output => "attn_output",
-        Slot::Up(0) if matches!(config.family.names.up, Up::Gated(_)) => "ffn_gate",
-        Slot::Up(_) => "ffn_up",
-        Slot::Down => "ffn_down",
-    }
-}
-
-/// The width of heads whose rows are interleaved in the projection `module`, if they are.
-pub(super) fn interleaved(module: &Module, config: &DecoderConfig, architecture: &Architecture) -> Option<usize> {
-    (architecture.interleaved && matches!(module.slot, Slot::Qkv(0 | 1))).then_some(config.head_dim)
-}
-
 /// All tensors of the file, in its order, and where each comes from.
 pub(super) fn plan<'a>(
     config: &DecoderConfig,
@@ -90,10 +71,10 @@ pub(super) fn plan<'a>(
     let modules = config.modules();
     for layer in 0..config.layers {
         for module in &modules {
-            let heads = interleaved(module, config, architecture);
+            let heads = architecture.interleaves(module.slot).then_some(config.head_dim);
             for spec in config.tensors_of(layer, module) {
                 let suffix = spec.name.rsplit('.').next().unwrap_or_default();
-                add(format!("blk.{layer}.{}.{suffix}", stem(module, config)), spec, heads);
+                add(format!("blk.{layer}.{}.{suffix}", stem(module.slot, config.family)), spec, heads);
             }
         }
     }
@@ -112,20 +93,17 @@ pub(super) fn plan<'a>(
 
 /// The type that a tensor gets.
 fn type_of(name: &str, spec: &TensorSpec, dtype: ExportType) -> TensorType {
-    let [projection, embedding] = dtype.of_matrices();
+    let named = |name| TensorType::named(name).expect("a type that there is");
     let wanted = match spec.kind {
-        TensorKind::Projection => projection,
+        TensorKind::Projection => named(dtype.name),
         TensorKind::Embedding if name.starts_with("position_embd") => TensorType::F32,
-        TensorKind::Embedding => embedding,
+        TensorKind::Embedding => named(dtype.tables),
         TensorKind::Gain | TensorKind::GainBelowOne | TensorKind::Bias => TensorType::F32,
     };
     let width = *spec.shape.last().expect("a tensor has a dimension");
-    let smaller = TensorType::Blocks(<dyn BlockFormat>::from_name("q5_0").expect("a format that there is"));
-    let mut candidates = vec![wanted];
-    if dtype == ExportType::Q4K {
-        candidates.push(smaller);
-    }
-    candidates.into_iter().find(|candidate| width.is_multiple_of(candidate.block())).unwrap_or(TensorType::F16)
+    // Where rows are not whole blocks of 256, they may be of 32.
+    let mut candidates = [wanted, named("q5_0")].into_iter();
+    candidates.find(|candidate| width.is_multiple_of(candidate.block())).unwrap_or(TensorType::F16)
 }
 
 /// Writes the tensor that is due.

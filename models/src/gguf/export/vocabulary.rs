@@ -37,13 +37,13 @@ const PROBES: [&str; 12] = [
 ];
 
 /// Adds the keys for the tokenizer of `model`, whose table has `vocabulary` rows, to the `metadata` of a file that will
-/// be `to`. `general.name` is changed where llama.cpp takes from it what the tokenizer does.
+/// be `to`. `general.name` is changed where llama.cpp takes from it what the tokenizer does; `label` may be added to it.
 ///
 /// # Errors
 /// When it is of a kind that GGUF files cannot hold, or would give other ids from there.
 pub(super) fn add(
     model: &Path,
-    architecture: &str,
+    label: Option<&str>,
     vocabulary: usize,
     to: &Path,
     metadata: &mut Metadata,
@@ -71,7 +71,7 @@ pub(super) fn add(
     let file: File = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
     metadata.extend(file.keys(vocabulary).map_err(fail)?);
     metadata.extend(special(model, &tokenizer)?);
-    file.rename(architecture, vocabulary, metadata, notes).map_err(fail)?;
+    file.rename(label, vocabulary, metadata, notes).map_err(fail)?;
     // Where the file itself cannot be written, the tokenizer has no part in it.
     let mut writer = GgufWriter::create(to, metadata, &[])?;
     check(&tokenizer, &file.probes(vocabulary), &mut writer).map_err(fail)?;
@@ -296,7 +296,7 @@ impl File {
     /// Changes `general.name` where llama.cpp would take from it what does not hold.
     fn rename(
         &self,
-        architecture: &str,
+        label: Option<&str>,
         vocabulary: usize,
         metadata: &mut Metadata,
         notes: &mut Vec<String>,
@@ -306,7 +306,7 @@ impl File {
             _ => None,
         });
         let given = given.unwrap_or_default();
-        let name = self.name(&given, architecture, vocabulary)?;
+        let name = self.name(&given, label, vocabulary)?;
         if name == given {
             return Ok(());
         }
@@ -328,7 +328,7 @@ impl File {
 
     /// The name by which llama.cpp drops white space beside added tokens as `tokenizer.json` does: `given` where that
     /// is one, and empty where none may be written.
-    fn name(&self, given: &str, architecture: &str, vocabulary: usize) -> std::result::Result<String, String> {
+    fn name(&self, given: &str, label: Option<&str>, vocabulary: usize) -> std::result::Result<String, String> {
         /// What one can do.
         const REMEDY: &str = "if that matters to no text, set it to false in tokenizer.json";
         if let Some(token) = self.added(vocabulary).find(|token| token.lstrip || token.single_word) {
@@ -344,9 +344,7 @@ impl File {
             alike && (!is_phi3(name) || PHI3_TOKENS.into_iter().all(has))
         };
         let mut names = vec![given.to_owned()];
-        if architecture == "phi3" {
-            names.push(format!("{given} (Phi-3)"));
-        }
+        names.extend(label.map(|label| format!("{given} ({label})")));
         names.push(String::new());
         names.into_iter().find(fits).ok_or_else(|| {
             let token = self.added(vocabulary).find(|token| token.rstrip).map_or("", |token| token.content.as_str());

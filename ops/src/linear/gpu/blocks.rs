@@ -56,7 +56,7 @@ macro_rules! kernels {
     };
 }
 
-static FORMATS: [Kernels; 11] = [
+static FORMATS: &[Kernels] = &[
     kernels!("q4_0", "blocks/q4_0.wgsl"),
     kernels!("q4_1", "blocks/q4_1.wgsl"),
     kernels!("q5_0", "blocks/q5_0.wgsl"),

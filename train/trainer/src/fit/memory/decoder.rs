@@ -68,9 +68,10 @@ fn saved_per_token(adapters: &AdapterSet, config: &DecoderConfig, layer: usize) 
     }
     // Inputs of adapted projections: one normalised stream for those that share it.
     let adapted = |names: &[&str]| names.iter().any(|name| own.linear(name).is_some());
-    saved += if adapted(&["q_proj", "k_proj", "v_proj", "qkv_proj", "attn.c_attn"]) { d } else { 0 };
-    saved += if adapted(&["gate_proj", "up_proj", "gate_up_proj", "mlp.c_fc"]) { d } else { 0 };
-    saved += if adapted(&["down_proj", "mlp.c_proj"]) { f } else { 0 };
+    let names = &config.family.names;
+    saved += if adapted(names.qkv) { d } else { 0 };
+    saved += if adapted(names.up.names()) { d } else { 0 };
+    saved += if adapted(&[names.down]) { f } else { 0 };
     saved += own.linears().map(|(_, adapter)| adapter.saved_per_token() as u64).sum::<u64>();
     for (_, adapter) in own.streams() {
         saved += if adapter.input() == StreamInput::Residual && below { 0 } else { d };
