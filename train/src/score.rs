@@ -14,7 +14,7 @@ pub struct Args {
     predictions: PathBuf,
     /// What the answers are to; decides the metrics
     #[arg(long, value_enum)]
-    task: TextFormat,
+    task: &'static TextFormat,
     /// Metrics instead of those usual for the task, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     metrics: Vec<TextMetric>,
@@ -27,11 +27,11 @@ pub fn run(args: &Args) -> Result<()> {
     let path = &args.predictions;
     let content = input::unzipped(path, input::read(path)?)?;
     let format = args.task;
-    let metrics = if args.metrics.is_empty() { format.metrics().to_vec() } else { args.metrics.clone() };
+    let metrics = if args.metrics.is_empty() { format.metrics.to_vec() } else { args.metrics.clone() };
     ensure!(
-        format != TextFormat::Dpo || !metrics.is_empty(),
+        format.figure.is_some() || !metrics.is_empty(),
         "--task {} has no metrics of its own: name some with --metrics",
-        format.name()
+        format.name
     );
     let scoring = Scoring { format, metrics, generate: true };
     let (mut problems, mut lines) = (Problems::default(), Vec::new());
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let means = |group: &[&Prediction]| scoring.means(group.iter().copied());
     if args.json {
-        let mut found = json!({ "task": format.name(), "predictions": lines.len(), "left_out": problems.len() });
+        let mut found = json!({ "task": format.name, "predictions": lines.len(), "left_out": problems.len() });
         if let [(_, group)] = &groups[..] {
             found["scores"] = json!(means(group));
         } else {
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(terminal::line(&groups.iter().map(block).collect::<Vec<_>>().join("\n"))?)
 }
 
-fn prediction(value: &Value, format: TextFormat) -> Result<Prediction, String> {
+fn prediction(value: &Value, format: &TextFormat) -> Result<Prediction, String> {
     let mut object = value.clone();
     // What is null is not there.
     if let Some(fields) = object.as_object_mut() {
@@ -94,7 +94,7 @@ fn prediction(value: &Value, format: TextFormat) -> Result<Prediction, String> {
         return Err("`references` is empty".to_owned());
     }
     let line: Prediction = serde_json::from_value(object).map_err(|error| error.to_string())?;
-    if format == TextFormat::LongBench {
+    if format.names_data_sets() {
         line.check_dataset()?;
     }
     Ok(line)
@@ -110,7 +110,8 @@ mod tests {
             let references = json!(["Food"]);
             json!({"prediction": "x", "references": references, "dataset": dataset, "all_classes": classes})
         };
-        let read = |line: &Value| prediction(line, TextFormat::LongBench);
+        let [longbench, qmsum] = ["longbench", "qmsum"].map(|name| TextFormat::named(name).unwrap());
+        let read = |line: &Value| prediction(line, longbench);
         for classes in [json!(null), json!([])] {
             let refused = read(&line("trec", classes)).unwrap_err();
             assert_eq!(refused, "has no `all_classes`, among which answers of \"trec\" are scored");
@@ -119,6 +120,6 @@ mod tests {
         assert_eq!(read(&line("trec", json!(["Food", "Animal"]))).unwrap().all_classes.len(), 2);
         assert!(read(&line("qasper", json!(null))).unwrap().all_classes.is_empty());
         let null = json!({"prediction": "x", "references": null, "reference": "y", "id": null});
-        assert_eq!(prediction(&null, TextFormat::QmSum).unwrap().references, ["y"]);
+        assert_eq!(prediction(&null, qmsum).unwrap().references, ["y"]);
     }
 }

@@ -23,6 +23,8 @@ pub const PRETRAIN: &str = "pretrain";
 
 /// Names of metrics in [`Scores::metrics`].
 pub mod metric {
+    use crate::metrics::TextMetric;
+
     /// Mean cross entropy per target token, in nats, without label smoothing.
     pub const LOSS: &str = "loss";
     /// Share of the target tokens (or answers) predicted exactly.
@@ -56,9 +58,22 @@ pub mod metric {
     /// Prefix of accuracies over the first targets of every sequence: `accuracy_to_64` over 64 of them.
     pub const ACCURACY_TO: &str = "accuracy_to_";
 
+    /// Those of which a smaller value is better, metrics of texts apart.
+    const SMALLER_IS_BETTER: [&str; 8] = [
+        LOSS,
+        LABEL_SMOOTHED_LOSS,
+        FORGETTING,
+        PERPLEXITY,
+        BITS_PER_CHARACTER,
+        BITS_PER_BYTE,
+        BITS_PER_EVENT,
+        LABEL_SMOOTHED_BITS,
+    ];
+
     /// Whether a larger value of the metric is better (an accuracy, a ROUGE) or a smaller one (a loss, bits).
     pub fn larger_is_better(name: &str) -> bool {
-        !["loss", "bits", "perplexity", "forgetting"].iter().any(|smaller| name.contains(smaller))
+        let of_texts = name.parse().is_ok_and(TextMetric::smaller_is_better);
+        !of_texts && !SMALLER_IS_BETTER.contains(&name)
     }
 }
 
@@ -429,6 +444,7 @@ mod tests {
     fn direction_of_metrics() {
         assert!(metric::larger_is_better(metric::ACCURACY));
         assert!(metric::larger_is_better("rouge1"));
+        assert!(metric::larger_is_better("glossary_f1"), "a part of a name says nothing");
         assert!(!metric::larger_is_better(metric::LABEL_SMOOTHED_LOSS));
         assert!(!metric::larger_is_better(metric::BITS_PER_CHARACTER));
         assert!(!metric::larger_is_better(metric::FORGETTING));

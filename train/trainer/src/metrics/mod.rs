@@ -1,8 +1,8 @@
 //! Metrics of generated text.
 //!
-//! [`TextMetric`] names them all; the functions behind it are in the modules: [`rouge`] equals the `rouge-score` package,
-//! [`longbench`] the ROUGE of LongBench (by the older `rouge` package, which differs), [`answers`] the F1 and exact match
-//! of SQuAD that LongBench uses for questions, [`porter`] the stemmer.
+//! [`TextMetric`] names them all, a new one is a line in `text_metrics!`. The functions behind it are in the modules:
+//! [`rouge`] equals the `rouge-score` package, [`longbench`] the ROUGE of LongBench (by the older `rouge` package, which
+//! differs), [`answers`] the F1 and exact match of SQuAD that LongBench uses for questions, [`porter`] the stemmer.
 
 pub(crate) mod answers;
 pub(crate) mod longbench;
@@ -37,105 +37,111 @@ impl PrecisionRecall {
     }
 }
 
-/// A metric of a generated text against its references. A figure is between 0 and 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum TextMetric {
+/// What is known of a metric.
+struct Definition {
+    name: &'static str,
+    /// The figure of a prediction against one reference.
+    against: fn(&str, &str) -> f64,
+    smaller_is_better: bool,
+    is_of_other_software: bool,
+}
+
+impl Definition {
+    const fn new(name: &'static str, against: fn(&str, &str) -> f64) -> Self {
+        Definition { name, against, smaller_is_better: false, is_of_other_software: false }
+    }
+}
+
+/// Metrics with their names and functions, and which fields of [`Definition`] are true.
+macro_rules! text_metrics {
+    ($($(#[$doc:meta])* $variant:ident($name:literal, $against:expr $(, $flag:ident)*),)*) => {
+        /// A metric of a generated text against its references. A figure is between 0 and 1.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum TextMetric {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl TextMetric {
+            /// All metrics.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            const fn definition(self) -> Definition {
+                match self {
+                    $(Self::$variant => Definition { $($flag: true,)* ..Definition::new($name, $against) },)*
+                }
+            }
+        }
+    };
+}
+
+text_metrics! {
     /// F1 of words, as `rouge-score`.
-    Rouge1,
+    Rouge1("rouge1", |p, r| n_gram(&plain(p, r), 1).f1),
     /// F1 of pairs of words, as `rouge-score`.
-    Rouge2,
+    Rouge2("rouge2", |p, r| n_gram(&plain(p, r), 2).f1),
     /// F1 of the longest common subsequence, as `rouge-score`.
-    RougeL,
+    RougeL("rouge_l", |p, r| subsequence(&plain(p, r)).f1),
     /// F1 of the union of longest common subsequences over lines, as `rouge-score`.
-    RougeLSum,
+    RougeLSum("rouge_l_sum", |p, r| rouge::rouge_l_sum(p, r, false).f1),
     /// [`Rouge1`](Self::Rouge1) of stemmed words.
-    Rouge1Stemmed,
+    Rouge1Stemmed("rouge1_stemmed", |p, r| n_gram(&stemmed(p, r), 1).f1),
     /// [`Rouge2`](Self::Rouge2) of stemmed words.
-    Rouge2Stemmed,
+    Rouge2Stemmed("rouge2_stemmed", |p, r| n_gram(&stemmed(p, r), 2).f1),
     /// [`RougeL`](Self::RougeL) of stemmed words.
-    RougeLStemmed,
+    RougeLStemmed("rouge_l_stemmed", |p, r| subsequence(&stemmed(p, r)).f1),
     /// [`RougeLSum`](Self::RougeLSum) of stemmed words.
-    RougeLSumStemmed,
+    RougeLSumStemmed("rouge_l_sum_stemmed", |p, r| rouge::rouge_l_sum(p, r, true).f1),
     /// The ROUGE-L of LongBench, from its own package.
-    LongBenchRougeL,
+    LongBenchRougeL(
+        "longbench_rouge_l", |p, r| longbench::rouge_l(p, r).map_or(0.0, |score| score.f1), is_of_other_software
+    ),
     /// F1 of words after the normalisation of SQuAD, as LongBench scores answers.
-    TokenF1,
+    TokenF1("token_f1", answers::token_f1),
     /// Equality after the normalisation of SQuAD.
-    ExactMatch,
+    ExactMatch("exact_match", |p, r| f64::from(answers::exact_match(p, r))),
     /// Recall of words: what the released code prints as ROUGE-1. Long predictions raise it; no F1.
-    ReleasedRouge1Recall,
+    ReleasedRouge1Recall("released_rouge1_recall", |p, r| n_gram(&plain(p, r), 1).recall, is_of_other_software),
     /// Recall of pairs of words: what the released code prints as ROUGE-2.
-    ReleasedRouge2Recall,
+    ReleasedRouge2Recall("released_rouge2_recall", |p, r| n_gram(&plain(p, r), 2).recall, is_of_other_software),
+}
+
+fn plain(prediction: &str, reference: &str) -> [Vec<String>; 2] {
+    [prediction, reference].map(|text| rouge::tokens(text, false))
+}
+
+fn stemmed(prediction: &str, reference: &str) -> [Vec<String>; 2] {
+    [prediction, reference].map(|text| rouge::tokens(text, true))
+}
+
+fn n_gram([prediction, reference]: &[Vec<String>; 2], n: usize) -> PrecisionRecall {
+    rouge::rouge_n(prediction, reference, n)
+}
+
+fn subsequence([prediction, reference]: &[Vec<String>; 2]) -> PrecisionRecall {
+    rouge::rouge_l(prediction, reference)
 }
 
 impl TextMetric {
-    /// All metrics.
-    pub const ALL: [Self; 13] = [
-        Self::Rouge1,
-        Self::Rouge2,
-        Self::RougeL,
-        Self::RougeLSum,
-        Self::Rouge1Stemmed,
-        Self::Rouge2Stemmed,
-        Self::RougeLStemmed,
-        Self::RougeLSumStemmed,
-        Self::LongBenchRougeL,
-        Self::TokenF1,
-        Self::ExactMatch,
-        Self::ReleasedRouge1Recall,
-        Self::ReleasedRouge2Recall,
-    ];
-
     /// The name used in configurations and result files.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rouge1 => "rouge1",
-            Self::Rouge2 => "rouge2",
-            Self::RougeL => "rouge_l",
-            Self::RougeLSum => "rouge_l_sum",
-            Self::Rouge1Stemmed => "rouge1_stemmed",
-            Self::Rouge2Stemmed => "rouge2_stemmed",
-            Self::RougeLStemmed => "rouge_l_stemmed",
-            Self::RougeLSumStemmed => "rouge_l_sum_stemmed",
-            Self::LongBenchRougeL => "longbench_rouge_l",
-            Self::TokenF1 => "token_f1",
-            Self::ExactMatch => "exact_match",
-            Self::ReleasedRouge1Recall => "released_rouge1_recall",
-            Self::ReleasedRouge2Recall => "released_rouge2_recall",
-        }
+        self.definition().name
+    }
+
+    /// Whether a smaller figure is better.
+    pub const fn smaller_is_better(self) -> bool {
+        self.definition().smaller_is_better
     }
 
     /// Whether it exists only to compare with figures that other software prints.
     pub const fn is_of_other_software(self) -> bool {
-        matches!(self, Self::LongBenchRougeL | Self::ReleasedRouge1Recall | Self::ReleasedRouge2Recall)
+        self.definition().is_of_other_software
     }
 
-    /// The figure against one reference.
-    fn against(self, prediction: &str, reference: &str) -> f64 {
-        let plain = || (rouge::tokens(prediction, false), rouge::tokens(reference, false));
-        let stemmed = || (rouge::tokens(prediction, true), rouge::tokens(reference, true));
-        let n_gram = |(p, r): (Vec<String>, Vec<String>), n: usize| rouge::rouge_n(&p, &r, n);
-        let lcs = |(p, r): (Vec<String>, Vec<String>)| rouge::rouge_l(&p, &r).f1;
-        match self {
-            Self::Rouge1 => n_gram(plain(), 1).f1,
-            Self::Rouge2 => n_gram(plain(), 2).f1,
-            Self::RougeL => lcs(plain()),
-            Self::RougeLSum => rouge::rouge_l_sum(prediction, reference, false).f1,
-            Self::Rouge1Stemmed => n_gram(stemmed(), 1).f1,
-            Self::Rouge2Stemmed => n_gram(stemmed(), 2).f1,
-            Self::RougeLStemmed => lcs(stemmed()),
-            Self::RougeLSumStemmed => rouge::rouge_l_sum(prediction, reference, true).f1,
-            Self::LongBenchRougeL => longbench::rouge_l(prediction, reference).map_or(0.0, |score| score.f1),
-            Self::TokenF1 => answers::token_f1(prediction, reference),
-            Self::ExactMatch => f64::from(answers::exact_match(prediction, reference)),
-            Self::ReleasedRouge1Recall => n_gram(plain(), 1).recall,
-            Self::ReleasedRouge2Recall => n_gram(plain(), 2).recall,
-        }
-    }
-
-    /// The figure of a prediction: the best over its references, 0 without any.
+    /// The figure of a prediction: the best over its references, and without any the worst that there is.
     pub fn score<S: AsRef<str>>(self, prediction: &str, references: &[S]) -> f64 {
-        references.iter().map(|reference| self.against(prediction, reference.as_ref())).fold(0.0, f64::max)
+        let Definition { against, smaller_is_better, .. } = self.definition();
+        let figures = references.iter().map(|reference| against(prediction, reference.as_ref()));
+        if smaller_is_better { figures.fold(f64::INFINITY, f64::min) } else { figures.fold(0.0, f64::max) }
     }
 }
 

@@ -1,7 +1,7 @@
-//! Settings of the tasks on texts: `quality`, `qmsum`, `narrativeqa`, `longbench`, `jsonl`, `dpo`.
+//! Settings of the tasks on texts, one kind for each of the [formats](super::formats).
 
 use super::Text;
-use super::format::TextFormat;
+use super::formats::TextFormat;
 use super::template::Template;
 use super::turns;
 use crate::metrics::TextMetric;
@@ -63,7 +63,7 @@ impl Default for Roles {
 pub struct TextConfig {
     /// The format of the files, `task.kind`.
     #[serde(skip)]
-    pub format: TextFormat,
+    pub format: &'static TextFormat,
     /// Files of training examples, JSON lines (NarrativeQA's questions: also CSV); gzip is recognised by its content.
     pub path: Paths,
     /// Files of validation examples; a share of the documents of `path` when not given. Their documents are taken out of
@@ -145,14 +145,7 @@ pub struct TextConfig {
 
 impl TextConfig {
     /// Values of `task.kind`.
-    pub(in crate::tasks) const KINDS: &[&str] = &[
-        TextFormat::Quality.name(),
-        TextFormat::QmSum.name(),
-        TextFormat::NarrativeQa.name(),
-        TextFormat::LongBench.name(),
-        TextFormat::Jsonl.name(),
-        TextFormat::Dpo.name(),
-    ];
+    pub(in crate::tasks) const KINDS: &[&str] = &TextFormat::NAMES;
 
     fn default_length() -> usize {
         4096
@@ -168,7 +161,7 @@ impl TextConfig {
     pub fn generates(&self) -> bool {
         match &self.metrics {
             Some(names) => !names.is_empty(),
-            None => self.format != TextFormat::Dpo,
+            None => self.format.figure.is_some() || !self.format.metrics.is_empty(),
         }
     }
 
@@ -179,18 +172,18 @@ impl TextConfig {
     pub fn text_metrics(&self) -> Vec<TextMetric> {
         match &self.metrics {
             Some(names) => names.iter().filter_map(|name| name.parse().ok()).collect(),
-            None => self.format.metrics().to_vec(),
+            None => self.format.metrics.to_vec(),
         }
     }
 }
 
 impl TaskSettings for TextConfig {
     fn kind(&self) -> &'static str {
-        self.format.name()
+        self.format.name
     }
 
     fn set_kind(&mut self, kind: &'static str) {
-        self.format = TextFormat::ALL.into_iter().find(|format| format.name() == kind).unwrap_or_default();
+        self.format = TextFormat::named(kind).unwrap_or_default();
     }
 
     fn sequence_length(&self) -> usize {
@@ -198,7 +191,7 @@ impl TaskSettings for TextConfig {
     }
 
     fn has_pairs(&self) -> bool {
-        self.format == TextFormat::Dpo
+        self.format.has_pairs
     }
 
     fn token_kind(&self) -> TokenKind {
@@ -246,23 +239,23 @@ impl TaskSettings for TextConfig {
     fn resolve(&mut self, seed: u64) -> Result<Option<String>, (&'static str, String)> {
         self.data_seed.get_or_insert(seed);
         let format = self.format;
-        if let Some(prompt) = format.prompt() {
+        if let Some(prompt) = format.prompt {
             self.prompt.get_or_insert_with(|| prompt.to_owned());
         }
-        self.answer.get_or_insert_with(|| format.answer().to_owned());
-        self.repetition_penalty.get_or_insert(format.repetition_penalty());
-        if format != TextFormat::LongBench && self.generates() {
+        self.answer.get_or_insert_with(|| format.answer.to_owned());
+        self.repetition_penalty.get_or_insert(format.repetition_penalty);
+        if !format.names_data_sets() && self.generates() {
             self.max_new_tokens.get_or_insert(DEFAULT_NEW_TOKENS);
         }
-        let names = || format.metrics().iter().map(|metric| metric.name().to_owned()).collect();
+        let names = || format.metrics.iter().map(|metric| metric.name().to_owned()).collect();
         // The others have figures of their own, which no list names.
-        if !format.metrics().is_empty() {
+        if !format.metrics.is_empty() {
             self.metrics.get_or_insert_with(names);
         }
-        if format == TextFormat::Dpo {
+        if format.takes("beta") {
             self.beta.get_or_insert(DEFAULT_BETA);
         }
-        if format == TextFormat::Jsonl {
+        if format.takes("document") {
             self.document.get_or_insert_with(|| DOCUMENT.to_owned());
         }
         Ok(None)
@@ -271,29 +264,29 @@ impl TaskSettings for TextConfig {
     fn check(&self, checks: &mut Checks<'_>) {
         let format = self.format;
         checks.require("path", !self.path.0.is_empty(), || "must name a file".to_owned());
-        for (key, given, wanted) in [
-            ("documents", self.documents.is_some(), format == TextFormat::NarrativeQa),
-            ("official_split", self.official_split, format == TextFormat::NarrativeQa),
-            ("document", self.document.is_some(), format == TextFormat::Jsonl),
-            ("roles", self.roles.is_some(), format.is_own()),
-            ("chat_template_kwargs", self.chat_template_kwargs.is_some(), format.is_own()),
-            ("beta", self.beta.is_some(), format == TextFormat::Dpo),
+        for (key, given) in [
+            ("documents", self.documents.is_some()),
+            ("official_split", self.official_split),
+            ("document", self.document.is_some()),
+            ("roles", self.roles.is_some()),
+            ("chat_template_kwargs", self.chat_template_kwargs.is_some()),
+            ("beta", self.beta.is_some()),
         ] {
-            checks.require(key, !given || wanted, || format!("is not for `kind = \"{}\"`", format.name()));
+            checks.require(key, !given || format.takes(key), || format!("is not for `kind = \"{}\"`", format.name));
         }
         checks.require("chat_template_kwargs", self.chat_template_kwargs.is_none() || self.roles.is_none(), || {
             "and `roles` are both given: [task.roles] stands in place of the chat template".to_owned()
         });
         if let Some(start) = &self.turn_start {
             checks.require("turn_start", !start.is_empty(), || "must not be empty".to_owned());
-            checks.require("turn_start", format != TextFormat::Dpo, || {
-                "is not for `kind = \"dpo\"`, whose answers are scored whole".to_owned()
+            checks.require("turn_start", !format.has_pairs, || {
+                format!("is not for `kind = \"{}\"`, whose answers are scored whole", format.name)
             });
             checks.require("turn_start", self.pack, || {
                 "and `pack = false` are both given: only sequences end to end are divided into turns".to_owned()
             });
         }
-        checks.require("documents", self.documents.is_some() || format != TextFormat::NarrativeQa, || {
+        checks.require("documents", self.documents.is_some() || !format.takes("documents"), || {
             "is missing: name the file with the stories or summaries, or the directory with the documents".to_owned()
         });
         for (key, given) in [("validation_path", &self.validation_path), ("test_path", &self.test_path)] {
@@ -329,29 +322,26 @@ impl TaskSettings for TextConfig {
             checks.require("metrics", problem.is_none(), || format!("cannot be used: {}", problem.unwrap_or_default()));
         }
         for (key, text, fields) in
-            [("prompt", &self.prompt, format.prompt_fields()), ("answer", &self.answer, format.answer_fields())]
+            [("prompt", &self.prompt, format.prompt_fields), ("answer", &self.answer, format.answer_fields)]
         {
             let problem = text.as_ref().and_then(|text| Template::parse(text, fields).err());
             checks.require(key, problem.is_none(), || problem.map(|e| e.to_string()).unwrap_or_default());
         }
-        let answer = self.answer.as_ref().and_then(|text| Template::parse(text, format.answer_fields()).ok());
+        let answer = self.answer.as_ref().and_then(|text| Template::parse(text, format.answer_fields).ok());
         checks.require("answer", answer.is_none_or(|answer| answer.fields().next().is_some()), || {
             "names no field in braces: the same would be learnt of every example".to_owned()
         });
         // Written out is the default, which conversations and other prompts leave unused.
-        if let Some(document) = self.document.as_deref().filter(|name| format == TextFormat::Jsonl && *name != DOCUMENT)
-        {
-            let prompt = Template::parse(self.prompt.as_deref().or(format.prompt()).unwrap_or_default(), None);
+        if let Some(document) = self.document.as_deref().filter(|name| format.takes("document") && *name != DOCUMENT) {
+            let prompt = Template::parse(self.prompt.as_deref().or(format.prompt).unwrap_or_default(), None);
             checks.require("document", prompt.is_ok_and(|prompt| prompt.names(document)), || {
                 format!("is {document:?}, which `task.prompt` does not name as {{{document}}}")
             });
         }
         let labels = self.answer.as_ref().and_then(|answer| Template::parse(answer, None).ok());
-        checks.require(
-            "answer",
-            format != TextFormat::Quality || labels.is_none_or(|answer| answer.names("answer")),
-            || "must name {answer}, the label of the right option, by which answers are scored".to_owned(),
-        );
+        checks.require("answer", !format.has_choices || labels.is_none_or(|answer| answer.names("answer")), || {
+            "must name {answer}, the label of the right option, by which answers are scored".to_owned()
+        });
         if let Some(roles) = &self.roles {
             for (key, text) in
                 [("roles.system", &roles.system), ("roles.user", &roles.user), ("roles.assistant", &roles.assistant)]

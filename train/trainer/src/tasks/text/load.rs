@@ -2,8 +2,7 @@
 
 use super::config::TextConfig;
 use super::document::{Example, Question};
-use super::format::TextFormat;
-use super::formats::{self, SYSTEM};
+use super::formats::SYSTEM;
 use super::layout::Layout;
 use super::lines::Problems;
 use super::render::Renderer;
@@ -57,7 +56,7 @@ pub(super) fn load(
     }
     let given = [("prompt", config.prompt.is_some()), ("answer", config.answer.is_some())];
     if let Some((key, _)) = given.into_iter().find(|(_, is_given)| *is_given)
-        && config.format.is_own()
+        && config.format.is_own
         && train.iter().all(|example| !example.question.messages.is_empty() && example.question.fields.is_empty())
     {
         tell!("note: `task.{key}` has no effect: every example of `task.path` is a conversation");
@@ -68,7 +67,7 @@ pub(super) fn load(
         tell!("warning: instructions are plain prompts, since the model's chat template cannot be used: {problem}");
     }
     let has_system = |example: &Example| example.question.fields.contains_key(SYSTEM);
-    if config.format == TextFormat::Dpo && !renderer.names(SYSTEM) && train.iter().any(has_system) {
+    if config.format.has_pairs && !renderer.names(SYSTEM) && train.iter().any(has_system) {
         tell!("note: `system` of pairs of texts is not read: `task.prompt = \"{{system}}...{{prompt}}\"` reads it");
     }
     let seed = config.data_seed.unwrap_or(0);
@@ -137,7 +136,7 @@ fn examples(
     files: &mut Vec<DataFile>,
 ) -> Result<Vec<Example>, TaskError> {
     let mut problems = Problems::default();
-    let (questions, own) = formats::read(key, paths, config, &mut problems)?;
+    let (questions, own) = (config.format.read)(key, paths, config, &mut problems)?;
     files.extend(own);
     // An example, what is wrong with it, or both: one that does not fit is told now and takes part in the division.
     let made = |question: Question| -> Result<(Option<Example>, Option<String>), WeightsError> {

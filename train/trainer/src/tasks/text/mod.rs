@@ -4,7 +4,6 @@ mod calls;
 mod config;
 mod dedup;
 mod document;
-mod format;
 mod formats;
 mod layout;
 pub mod lines;
@@ -19,7 +18,7 @@ mod template;
 mod tests;
 mod turns;
 
-pub use format::TextFormat;
+pub use formats::TextFormat;
 pub use prompts::{Prompt, Prompts, Records};
 pub use scoring::{Prediction, Scoring};
 
@@ -27,8 +26,8 @@ pub(crate) use config::TextConfig;
 pub(crate) use dedup::duplicate_groups;
 use document::Piece;
 pub(crate) use document::{Document, Example, Question};
+pub(crate) use formats::LONGBENCH_SCORE;
 pub(crate) use layout::Layout;
-pub(crate) use scoring::LONGBENCH_SCORE;
 
 use super::{Batch, MetricSums, Row, Sequence, Task, TaskError, tokenizer};
 use crate::format::counted;
@@ -170,7 +169,7 @@ impl Task for Text {
     }
 
     fn sequences_per_example(&self) -> usize {
-        if self.config.format == TextFormat::Dpo { 2 } else { 1 }
+        if self.config.format.has_pairs { 2 } else { 1 }
     }
 
     fn example(&self, split: Split, index: usize, row: Row<'_>) {
@@ -204,7 +203,7 @@ impl Task for Text {
             tokenizer::around(self.layout.tokenizer(), "an answer")
         };
         let learned = "\u{27e6}what is learned\u{27e7} is marked";
-        let heads = if self.config.format == TextFormat::Dpo {
+        let heads = if self.config.format.has_pairs {
             let head = |answer| {
                 format!(
                     "The first pair as the model sees it, the {answer} answer; \u{27e6}what is compared\u{27e7} is marked"
@@ -236,13 +235,13 @@ impl Task for Text {
             }
         };
         TaskResult {
-            kind: self.config.format.name().to_owned(),
+            kind: self.config.format.name.to_owned(),
             primary_metric: self.scoring.primary_metric().to_owned(),
             sequence_length: self.config.length,
             vocabulary: self.vocabulary(),
             description: format!(
                 "{}, at most {} tokens{}{}{}; no document is in two parts",
-                self.config.format.name(),
+                self.config.format.name,
                 self.config.length,
                 part("training", &self.train),
                 part("validation", &self.validation),

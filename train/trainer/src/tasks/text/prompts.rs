@@ -2,8 +2,7 @@
 
 use super::config::{DEFAULT_NEW_TOKENS, TextConfig};
 use super::document::Example;
-use super::format::TextFormat;
-use super::formats::{CONVERSATIONS, is_answer, is_blank, is_nothing, joined, record, with_chosen};
+use super::formats::{CONVERSATIONS, is_answer, is_blank, is_nothing, joined, jsonl, record, with_chosen};
 use super::layout::{Layout, Names};
 use super::lines::Problems;
 use super::records::each_record;
@@ -131,8 +130,8 @@ impl Prompts {
 
     /// Those of a configuration, for answers of at most `new_tokens`.
     fn of_task(config: &TextConfig, new_tokens: usize, names: Names) -> Result<Self, TaskError> {
-        if !config.format.is_own() {
-            let name = config.format.name();
+        if !config.format.is_own {
+            let name = config.format.name;
             let problem = format!(
                 "files of the format {name:?} hold documents with their questions and answers: `train eval --data FILE` \
                  reads them; prompts are lines of `kind = \"jsonl\"`"
@@ -140,10 +139,10 @@ impl Prompts {
             return Err(TaskError::Unusable(problem));
         }
         // The prompts of pairs are those of one's own lines, without the answers.
-        let has_pairs = config.format == TextFormat::Dpo;
+        let has_pairs = config.format.has_pairs;
         let has_conversations = has_pairs && pairs_are_conversations(&config.path);
         let config = TextConfig {
-            format: TextFormat::Jsonl,
+            format: &jsonl::FORMAT,
             max_new_tokens: Some(new_tokens),
             answer: config.answer.clone().filter(|_| !has_pairs),
             beta: None,
@@ -152,7 +151,7 @@ impl Prompts {
         let tokenizer =
             Tokenizer::load(&tokenizer::place(config.tokenizer.as_deref())).map_err(TaskError::Tokenizer)?;
         let unusable = |error: &dyn std::fmt::Display| TaskError::Unusable(format!("`task` {error}"));
-        let answer = config.answer.as_deref().unwrap_or(TextFormat::Jsonl.answer());
+        let answer = config.answer.as_deref().unwrap_or(jsonl::FORMAT.answer);
         let answer = Template::parse(answer, None).map_err(|error| unusable(&error))?;
         let layout = Layout::new(tokenizer, config.length, config.truncation).called(names);
         let turn_start = turns::start(&config, layout.tokenizer())?;
@@ -183,7 +182,7 @@ impl Prompts {
         });
         let mut config: TextConfig = serde_json::from_value(config).expect("the keys of a task");
         config.path = Paths(Vec::new());
-        config.set_kind(TextFormat::Jsonl.name());
+        config.set_kind(jsonl::FORMAT.name);
         config.resolve(0).map_err(|(key, problem)| TaskError::Unusable(format!("`{key}` {problem}")))?;
         let new_tokens = new_tokens.unwrap_or_else(|| usual_new_tokens(length));
         Self::of_task(&config, new_tokens, Names { length: "the model's length", new_tokens: OPTION })

@@ -3,8 +3,7 @@
 use super::calls;
 use super::config::{DEFAULT_NEW_TOKENS, DOCUMENT, Roles, TextConfig};
 use super::document::{Document, Example, Piece, Question};
-use super::format::TextFormat;
-use super::formats::{has_calls, has_no_weight, instructions};
+use super::formats::{TextFormat, has_calls, has_no_weight, instructions};
 use super::lines::among;
 use super::prompts::UNKNOWN;
 use super::template::{Part, Template, TemplateError};
@@ -16,7 +15,7 @@ use std::sync::Arc;
 
 /// The templates of a task.
 pub(super) struct Renderer {
-    format: TextFormat,
+    format: &'static TextFormat,
     prompt: Option<Template>,
     answer: Template,
     /// System, user, assistant, where the configuration says how they are written.
@@ -39,24 +38,24 @@ impl Renderer {
     /// When one of the configuration means nothing.
     pub(super) fn new(config: &TextConfig, tokenizer: &Tokenizer) -> Result<Self, TemplateError> {
         let format = config.format;
-        let own = |text: Option<&str>| text.map(|text| Template::parse(text, format.prompt_fields())).transpose();
+        let own = |text: Option<&str>| text.map(|text| Template::parse(text, format.prompt_fields)).transpose();
         let role = |text: &str| Template::parse(text, Some(&["content"]));
         let roles = |roles: &Roles| Ok([role(&roles.system)?, role(&roles.user)?, role(&roles.assistant)?]);
         let roles = config.roles.as_ref().map(roles).transpose()?;
-        let is_needed = format.is_own() && roles.is_none();
+        let is_needed = format.is_own && roles.is_none();
         let chat = if is_needed { chat(config, tokenizer) } else { Ok(None) };
         let usual = |own: &Option<String>, usual: Option<&str>| own.is_none() || own.as_deref() == usual;
-        let document = match format.prompt_fields() {
+        let document = match format.prompt_fields {
             Some(fields) => fields[0].to_owned(),
             None => config.document.clone().unwrap_or_else(|| DOCUMENT.to_owned()),
         };
         Ok(Renderer {
             format,
-            prompt: own(config.prompt.as_deref().or(format.prompt()))?,
-            answer: Template::parse(config.answer.as_deref().unwrap_or(format.answer()), format.answer_fields())?,
+            prompt: own(config.prompt.as_deref().or(format.prompt))?,
+            answer: Template::parse(config.answer.as_deref().unwrap_or(format.answer), format.answer_fields)?,
             roles,
             chat,
-            is_usual: usual(&config.prompt, format.prompt()) && usual(&config.answer, Some(format.answer())),
+            is_usual: usual(&config.prompt, format.prompt) && usual(&config.answer, Some(format.answer)),
             document,
             new_tokens: config.max_new_tokens,
             generates: config.generates(),
@@ -79,7 +78,7 @@ impl Renderer {
     /// # Errors
     /// When a field that they name is missing.
     pub(super) fn example(&self, question: Question, tokenizer: &Tokenizer) -> Result<Example, String> {
-        if self.format != TextFormat::Dpo {
+        if !self.format.has_pairs {
             return self.one(question, tokenizer);
         }
         let mut other = Question { messages: question.rejected.clone(), ..question.clone() };
@@ -103,7 +102,7 @@ impl Renderer {
         };
         // A field of its name that the template does not name tells nothing of which examples are the same.
         let is_document = |part: &Part| matches!(part, Part::Field(name) if *name == self.document);
-        if self.format.is_own() && self.prompt.as_ref().is_some_and(|prompt| prompt.parts().iter().any(is_document)) {
+        if self.format.is_own && self.prompt.as_ref().is_some_and(|prompt| prompt.parts().iter().any(is_document)) {
             let text = question.fields.remove(&self.document).unwrap_or_default();
             question.document = Arc::new(Document { id: question.document.id.clone(), text });
         }
@@ -117,7 +116,7 @@ impl Renderer {
         let prompt = match (&self.prompt, by_data_set) {
             (Some(prompt), _) => prompt,
             (None, Some((text, _))) => {
-                of_data_set = Template::parse(text, self.format.prompt_fields()).map_err(|error| error.to_string())?;
+                of_data_set = Template::parse(text, self.format.prompt_fields).map_err(|error| error.to_string())?;
                 &of_data_set
             }
             (None, None) => return Err("its data set has no prompt: set `task.prompt`".to_owned()),
@@ -168,7 +167,7 @@ impl Renderer {
     /// Moves a space between the last piece and a document of one's own into the document: by itself it would be a token that a text
     /// tokenised as a whole does not have.
     fn give_space(&self, pieces: &mut [Piece], document: &mut Arc<Document>) {
-        let Some(Piece::Text(before)) = pieces.last_mut().filter(|_| self.format.is_own()) else { return };
+        let Some(Piece::Text(before)) = pieces.last_mut().filter(|_| self.format.is_own) else { return };
         if before.ends_with(' ') && !document.text.starts_with(char::is_whitespace) {
             before.pop();
             *document = Arc::new(Document { id: document.id.clone(), text: format!(" {}", document.text) });

@@ -1,7 +1,6 @@
 //! Scores of generated answers.
 
-use super::format::TextFormat;
-use super::formats::{Measure, check_dataset, measure};
+use super::formats::{LONGBENCH_SCORE, Measure, TextFormat, check_dataset, measure};
 use crate::metrics::TextMetric;
 use crate::results::metric;
 use serde::{Deserialize, Serialize};
@@ -9,8 +8,6 @@ use std::collections::BTreeMap;
 
 /// Name of the accuracy of the most probable option.
 pub(super) const ACCURACY_LOG_LIKELIHOOD: &str = "accuracy_log_likelihood";
-/// Name of LongBench's own metric.
-pub(crate) const LONGBENCH_SCORE: &str = "longbench_score";
 
 /// A line of `predictions.jsonl`: a generated answer with its references.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -60,7 +57,7 @@ impl Prediction {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scoring {
     /// The data set.
-    pub format: TextFormat,
+    pub format: &'static TextFormat,
     /// Metrics of the text.
     pub metrics: Vec<TextMetric>,
     /// Whether answers are generated at all.
@@ -70,13 +67,8 @@ pub struct Scoring {
 impl Scoring {
     /// The metric by which adapters are compared.
     pub fn primary_metric(&self) -> &'static str {
-        match (self.format, self.metrics.first()) {
-            _ if !self.generate => metric::LOSS,
-            (TextFormat::Quality, _) => metric::ACCURACY,
-            (TextFormat::LongBench, _) => LONGBENCH_SCORE,
-            (_, Some(first)) => first.name(),
-            (_, None) => metric::LOSS,
-        }
+        let usual = self.format.figure.or_else(|| self.metrics.first().map(|first| first.name()));
+        usual.filter(|_| self.generate).unwrap_or(metric::LOSS)
     }
 
     /// The scores of a prediction, each between 0 and 1.
@@ -86,7 +78,7 @@ impl Scoring {
         for metric in &self.metrics {
             put(metric.name(), metric.score(&line.prediction, &line.references));
         }
-        if self.format == TextFormat::Quality {
+        if self.format.has_choices {
             let right = |label: Option<&str>| {
                 f64::from(
                     label.is_some_and(|label| line.references.iter().any(|r| r.trim().eq_ignore_ascii_case(label))),
@@ -154,6 +146,7 @@ pub(super) fn choice(text: &str, labels: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::formats::{longbench, quality};
     use super::*;
 
     fn labels() -> Vec<String> {
@@ -180,7 +173,7 @@ mod tests {
 
     #[test]
     fn accuracies() {
-        let scoring = Scoring { format: TextFormat::Quality, metrics: vec![], generate: true };
+        let scoring = Scoring { format: &quality::FORMAT, metrics: vec![], generate: true };
         let line = Prediction {
             prediction: " B".into(),
             references: vec!["C".into()],
@@ -198,7 +191,7 @@ mod tests {
 
     #[test]
     fn longbench_scores_by_data_set() {
-        let scoring = Scoring { format: TextFormat::LongBench, metrics: vec![], generate: true };
+        let scoring = Scoring { format: &longbench::FORMAT, metrics: vec![], generate: true };
         let line = |dataset: &str, prediction: &str, reference: &str| {
             let line = Prediction {
                 dataset: Some(dataset.into()),

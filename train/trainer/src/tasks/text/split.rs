@@ -2,7 +2,7 @@
 
 use super::dedup::duplicate_groups;
 use super::document::Example;
-use super::format::TextFormat;
+use super::formats::TextFormat;
 use hankel_core::Random;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(super) fn divide(
     mut train: Vec<Example>,
     mut validation: Option<Vec<Example>>,
     test: Option<Vec<Example>>,
-    (format, share, seed): (TextFormat, f64, u64),
+    (format, share, seed): (&TextFormat, f64, u64),
 ) -> Result<Parts, String> {
     let mut test = test.unwrap_or_default();
     let group = grouped(format, train.iter().chain(validation.iter().flatten()).chain(&test));
@@ -73,7 +73,7 @@ pub(super) fn divide(
 /// The group of each document. One's own lines are the same only when they are equal: they may share instructions. Where all have
 /// one prompt, those with one answer are the same.
 fn grouped<'a>(
-    format: TextFormat,
+    format: &TextFormat,
     examples: impl Iterator<Item = &'a Example>,
 ) -> HashMap<*const super::Document, usize> {
     let (mut documents, mut answers) = (Vec::new(), Vec::new());
@@ -84,7 +84,7 @@ fn grouped<'a>(
             answers.push(example.answer());
         }
     }
-    let numbers: Vec<usize> = if format.is_own() {
+    let numbers: Vec<usize> = if format.is_own {
         let first_of = |texts: &[&str]| -> Vec<usize> {
             let mut first: HashMap<&str, usize> = HashMap::new();
             texts.iter().enumerate().map(|(index, text)| *first.entry(text.trim()).or_insert(index)).collect()
@@ -100,6 +100,7 @@ fn grouped<'a>(
 #[cfg(test)]
 mod tests {
     use super::super::document::Piece;
+    use super::super::formats::{jsonl, qmsum, quality};
     use super::super::{Document, Question};
     use super::*;
 
@@ -121,11 +122,11 @@ mod tests {
     #[test]
     fn no_text_is_in_two_parts() {
         for seed in 0..20 {
-            let parts = divide(corpus(), None, None, (TextFormat::Quality, 0.3, seed)).unwrap();
+            let parts = divide(corpus(), None, None, (&quality::FORMAT, 0.3, seed)).unwrap();
             assert_eq!((parts.train.len(), parts.validation.len(), parts.left_out), (14, 6, 0));
             assert!(names(&parts.train).is_disjoint(&names(&parts.validation)));
         }
-        let by_seed = |seed| names(&divide(corpus(), None, None, (TextFormat::Quality, 0.3, seed)).unwrap().validation);
+        let by_seed = |seed| names(&divide(corpus(), None, None, (&quality::FORMAT, 0.3, seed)).unwrap().validation);
         assert_eq!(by_seed(1), by_seed(1));
         assert!((2..9).any(|seed| by_seed(seed) != by_seed(1)));
     }
@@ -133,13 +134,13 @@ mod tests {
     #[test]
     fn held_out_files_win() {
         let held_out = |i: usize| Some(vec![corpus().swap_remove(i)]);
-        let parts = divide(corpus(), held_out(3), held_out(14), (TextFormat::QmSum, 0.1, 0)).unwrap();
+        let parts = divide(corpus(), held_out(3), held_out(14), (&qmsum::FORMAT, 0.1, 0)).unwrap();
         assert_eq!(names(&parts.validation), HashSet::from([3]));
         assert_eq!(names(&parts.test), HashSet::from([4]));
         assert_eq!((parts.train.len(), parts.left_out), (16, 4));
-        let all = divide(corpus(), Some(corpus()), None, (TextFormat::QmSum, 0.1, 0)).unwrap_err();
+        let all = divide(corpus(), Some(corpus()), None, (&qmsum::FORMAT, 0.1, 0)).unwrap_err();
         assert!(all.contains("nothing is left for training"), "{all}");
-        let one = divide(vec![example("d1", "a"), example("d2", "a")], None, None, (TextFormat::Jsonl, 0.1, 0));
+        let one = divide(vec![example("d1", "a"), example("d2", "a")], None, None, (&jsonl::FORMAT, 0.1, 0));
         assert!(one.unwrap_err().contains("there is 1 document to divide"));
     }
 
@@ -150,15 +151,15 @@ mod tests {
             Example { pieces: vec![answer], ..example(&format!("d{i}"), "Write a story.") }
         };
         let all = || (0..20).map(of).collect::<Vec<_>>();
-        let parts = divide(all(), None, None, (TextFormat::Jsonl, 0.3, 0)).unwrap();
+        let parts = divide(all(), None, None, (&jsonl::FORMAT, 0.3, 0)).unwrap();
         assert_eq!((parts.train.len(), parts.validation.len()), (14, 6));
         assert!(names(&parts.train).is_disjoint(&names(&parts.validation)));
-        let parts = divide(all(), Some(vec![of(3)]), None, (TextFormat::Jsonl, 0.3, 0)).unwrap();
+        let parts = divide(all(), Some(vec![of(3)]), None, (&jsonl::FORMAT, 0.3, 0)).unwrap();
         assert_eq!((parts.train.len(), parts.validation.len(), parts.left_out), (18, 1, 2));
         // With another prompt among them, prompts tell.
         let mut two = all();
         two.push(example("d20", "Write a poem."));
-        let parts = divide(two, None, None, (TextFormat::Jsonl, 0.3, 0)).unwrap();
+        let parts = divide(two, None, None, (&jsonl::FORMAT, 0.3, 0)).unwrap();
         assert_eq!(parts.train.len().min(parts.validation.len()), 1);
     }
 }

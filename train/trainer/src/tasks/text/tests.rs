@@ -5,6 +5,7 @@ mod examples;
 mod turns;
 
 use super::document::Piece;
+use super::formats::{jsonl, longbench, narrativeqa, qmsum, quality};
 use super::lines::Problems;
 use super::*;
 use crate::config::Config;
@@ -553,12 +554,12 @@ proptest::proptest! {
         table in proptest::bool::ANY,
         changes in proptest::collection::vec((proptest::prelude::any::<u16>(), proptest::prelude::any::<u8>(), 0..3_u8), 1..12),
     ) {
-        let (kind, name) = [
-            (TextFormat::Quality, "quality.jsonl"),
-            (TextFormat::QmSum, "qmsum.jsonl"),
-            (TextFormat::NarrativeQa, "narrativeqa_qaps.jsonl"),
-            (TextFormat::LongBench, "longbench.jsonl"),
-            (TextFormat::Jsonl, "longbench.jsonl"),
+        let (format, name) = [
+            (&quality::FORMAT, "quality.jsonl"),
+            (&qmsum::FORMAT, "qmsum.jsonl"),
+            (&narrativeqa::FORMAT, "narrativeqa_qaps.jsonl"),
+            (&longbench::FORMAT, "longbench.jsonl"),
+            (&jsonl::FORMAT, "longbench.jsonl"),
         ][which];
         let mut bytes = std::fs::read(fixture(name)).unwrap();
         for (place, byte, how) in changes {
@@ -572,14 +573,14 @@ proptest::proptest! {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(if table { "damaged.csv" } else { "damaged.jsonl" });
         std::fs::write(&path, &bytes).unwrap();
-        let config = TextConfig { format: kind, ..toml::from_str("path = \"x\"").unwrap() };
+        let config = TextConfig { format, ..toml::from_str("path = \"x\"").unwrap() };
         let config = TextConfig {
             documents: Some(Paths(vec![fixture("narrativeqa_stories.jsonl").into()])),
-            answer: (kind == TextFormat::Jsonl).then(|| "{input}".to_owned()),
+            answer: (*format == jsonl::FORMAT).then(|| "{input}".to_owned()),
             ..config
         };
         let mut problems = Problems::default();
-        if let Ok((questions, _)) = formats::read("task.path", &Paths(vec![path]), &config, &mut problems) {
+        if let Ok((questions, _)) = (format.read)("task.path", &Paths(vec![path]), &config, &mut problems) {
             // Every case reads it again otherwise.
             static TOKENIZER: LazyLock<Tokenizer> =
                 LazyLock::new(|| Tokenizer::load(&root().join("../../tests/golden/tokenizer")).unwrap());

@@ -4,11 +4,30 @@
 use super::super::document::{Document, Question};
 use super::super::lines::{filled, id, list};
 use super::jsonl::{message, says, tools};
+use super::{TextFormat, from_records};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
+/// `kind = "dpo"`.
+pub(in super::super) static FORMAT: TextFormat = TextFormat {
+    name: "dpo",
+    summary: "Pairs of answers, one preferred, for direct preference optimization",
+    prompt: Some("{prompt}"),
+    answer: "{chosen}",
+    prompt_fields: Some(&["prompt", SYSTEM]),
+    answer_fields: Some(&["chosen"]),
+    keys: &["roles", "chat_template_kwargs", "beta"],
+    repetition_penalty: 1.0,
+    metrics: &[],
+    figure: None,
+    has_choices: false,
+    has_pairs: true,
+    is_own: true,
+    read: |key, paths, _, problems| from_records(key, paths, problems, questions),
+};
+
+fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let id = id(record).unwrap_or_else(|| place.to_owned());
     let document = Arc::new(Document { id: id.clone(), ..Document::default() });
     let question = match record.get("chosen") {

@@ -7,9 +7,29 @@
 
 use super::super::document::{Document, Question};
 use super::super::lines::{id, list, others, text, texts};
+use super::{TextFormat, from_records};
+use crate::metrics::TextMetric;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// `kind = "jsonl"`.
+pub(in super::super) static FORMAT: TextFormat = TextFormat {
+    name: "jsonl",
+    summary: "One's own prompts and completions, or conversations",
+    prompt: Some("{prompt}"),
+    answer: "{completion}",
+    prompt_fields: None,
+    answer_fields: None,
+    keys: &["document", "roles", "chat_template_kwargs"],
+    repetition_penalty: 1.0,
+    metrics: &[TextMetric::ExactMatch, TextMetric::TokenF1, TextMetric::RougeL],
+    figure: None,
+    has_choices: false,
+    has_pairs: false,
+    is_own: true,
+    read: |key, paths, _, problems| from_records(key, paths, problems, questions),
+};
 
 pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let id = id(record).unwrap_or_else(|| place.to_owned());

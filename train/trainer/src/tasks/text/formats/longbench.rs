@@ -5,10 +5,32 @@
 
 use super::super::document::{Document, Question};
 use super::super::lines::{filled, text, texts};
+use super::{TextFormat, from_records};
 use crate::metrics::{TextMetric, longbench};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Name of LongBench's own metric.
+pub(crate) const LONGBENCH_SCORE: &str = "longbench_score";
+
+/// `kind = "longbench"`.
+pub(in super::super) static FORMAT: TextFormat = TextFormat {
+    name: "longbench",
+    summary: "LongBench: contexts with inputs, prompt and metric by data set",
+    prompt: None,
+    answer: " {answer}",
+    prompt_fields: Some(&["context", "input", "dataset"]),
+    answer_fields: Some(&["answer"]),
+    keys: &[],
+    repetition_penalty: 1.0,
+    metrics: &[],
+    figure: Some(LONGBENCH_SCORE),
+    has_choices: false,
+    has_pairs: false,
+    is_own: false,
+    read: |key, paths, _, problems| from_records(key, paths, problems, questions),
+};
 
 /// How answers of a data set are scored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +128,7 @@ impl Measure {
     }
 }
 
-pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
+fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let name = filled(record, "dataset")?;
     let classes = match record.get("all_classes") {
         None | Some(Value::Null) => Vec::new(),

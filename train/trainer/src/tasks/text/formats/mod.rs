@@ -1,27 +1,129 @@
-//! The files of each data set, as published.
+//! Data sets: one file each, with what it differs in from the others and the reader of its files, as published.
+//!
+//! Adding one is such a file and a line in [`FORMATS`].
 
-mod dpo;
-mod jsonl;
-mod longbench;
-mod narrativeqa;
-mod qmsum;
-mod quality;
+pub(super) mod dpo;
+pub(super) mod jsonl;
+pub(super) mod longbench;
+pub(super) mod narrativeqa;
+pub(super) mod qmsum;
+pub(super) mod quality;
 
 use super::config::TextConfig;
 use super::document::Question;
-use super::format::TextFormat;
 use super::lines::Problems;
 use super::records::each_record;
+use crate::metrics::TextMetric;
 use crate::results::DataFile;
 use crate::settings::Paths;
 use crate::tasks::TaskError;
+use clap::builder::PossibleValue;
 use serde_json::Value;
 use std::collections::HashSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub(super) use dpo::{SYSTEM, with_chosen};
 pub(super) use jsonl::{CONVERSATIONS, has_calls, has_no_weight, is_answer, is_blank, is_nothing, joined};
+pub(crate) use longbench::LONGBENCH_SCORE;
 pub(super) use longbench::{Measure, check_dataset, instructions, measure};
+
+/// The formats that can be read.
+static FORMATS: [&TextFormat; 6] =
+    [&quality::FORMAT, &qmsum::FORMAT, &narrativeqa::FORMAT, &longbench::FORMAT, &jsonl::FORMAT, &dpo::FORMAT];
+
+/// A data set's format.
+pub struct TextFormat {
+    /// `task.kind`.
+    pub name: &'static str,
+    /// The data set in a line.
+    summary: &'static str,
+    /// The default prompt; `None` when every line names a data set, which decides prompt, length of the answer and metric.
+    pub(super) prompt: Option<&'static str>,
+    /// The default answer.
+    pub(super) answer: &'static str,
+    /// What a prompt may name, the document first; `None` when each line has fields of its own.
+    pub(super) prompt_fields: Option<&'static [&'static str]>,
+    /// What an answer may name.
+    pub(super) answer_fields: Option<&'static [&'static str]>,
+    /// The keys of `[task]` that are not for every format.
+    keys: &'static [&'static str],
+    /// The default repetition penalty: the released one for the data sets of the paper.
+    pub(super) repetition_penalty: f64,
+    /// Metrics of generated answers.
+    pub metrics: &'static [TextMetric],
+    /// A figure of generated answers besides, by which adapters are compared in place of the first metric.
+    pub figure: Option<&'static str>,
+    /// Whether an answer is the label of one of several options.
+    pub(super) has_choices: bool,
+    /// Whether records are pairs of answers.
+    pub(super) has_pairs: bool,
+    /// Whether records are one's own, with whatever fields or messages they have.
+    pub(super) is_own: bool,
+    /// The questions in the files of `paths`, which a key or an option names.
+    pub(super) read: fn(
+        key: &'static str,
+        paths: &Paths,
+        config: &TextConfig,
+        problems: &mut Problems,
+    ) -> Result<(Vec<Question>, Vec<DataFile>), TaskError>,
+}
+
+impl TextFormat {
+    /// Values of `task.kind`.
+    pub(super) const NAMES: [&'static str; FORMATS.len()] = {
+        let mut names = [""; FORMATS.len()];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = FORMATS[i].name;
+            i += 1;
+        }
+        names
+    };
+
+    /// The format of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        FORMATS.into_iter().find(|format| format.name == name)
+    }
+
+    /// Whether a key of `[task]` that is not for every format is for this one.
+    pub(super) fn takes(&self, key: &str) -> bool {
+        self.keys.contains(&key)
+    }
+
+    /// Whether every line names its data set.
+    pub fn names_data_sets(&self) -> bool {
+        self.prompt.is_none()
+    }
+}
+
+impl fmt::Debug for TextFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl PartialEq for TextFormat {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Default for &'static TextFormat {
+    fn default() -> Self {
+        &jsonl::FORMAT
+    }
+}
+
+impl clap::ValueEnum for &'static TextFormat {
+    fn value_variants<'a>() -> &'a [Self] {
+        &FORMATS
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name).help(self.summary))
+    }
+}
 
 /// The question of one record of one's own data.
 ///
@@ -31,29 +133,17 @@ pub(super) fn record(record: &Value, place: &str) -> Result<Question, String> {
     jsonl::questions(record, place).map(|mut questions| questions.swap_remove(0))
 }
 
-/// The questions in the files of `paths`.
+/// The questions in files of which `reader` reads each record, given its place.
 ///
 /// # Errors
 /// When a file cannot be read or is empty.
-pub(super) fn read(
+fn from_records(
     key: &'static str,
     paths: &Paths,
-    config: &TextConfig,
     problems: &mut Problems,
+    reader: fn(&Value, &str) -> Result<Vec<Question>, String>,
 ) -> Result<(Vec<Question>, Vec<DataFile>), TaskError> {
-    let mut questions = Vec::new();
-    if config.format == TextFormat::NarrativeQa {
-        let files = narrativeqa::read(key, paths, config, problems, &mut questions)?;
-        return Ok((questions, files));
-    }
-    let reader: fn(&Value, &str) -> Result<Vec<Question>, String> = match config.format {
-        TextFormat::Quality => quality::questions,
-        TextFormat::QmSum => qmsum::questions,
-        TextFormat::LongBench => longbench::questions,
-        TextFormat::Dpo => dpo::questions,
-        TextFormat::Jsonl | TextFormat::NarrativeQa => jsonl::questions,
-    };
-    let mut files = Vec::new();
+    let (mut questions, mut files) = (Vec::new(), Vec::new());
     for (path, stem) in paths.0.iter().zip(stems(&paths.0)) {
         files.push(each_record(key, path, problems, |line, value| {
             let origin = || format!("{}:{line}", path.display());

@@ -7,6 +7,8 @@ use super::super::config::TextConfig;
 use super::super::document::{Document, Question};
 use super::super::lines::{Problems, filled, text};
 use super::super::records::each_record;
+use super::TextFormat;
+use crate::metrics::TextMetric;
 use crate::results::{DataFile, Split};
 use crate::settings::Paths;
 use crate::tasks::{TaskError, file};
@@ -15,14 +17,31 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-pub(super) fn read(
+/// `kind = "narrativeqa"`.
+pub(in super::super) static FORMAT: TextFormat = TextFormat {
+    name: "narrativeqa",
+    summary: "NarrativeQA: stories with questions",
+    prompt: Some("Document:\n{text}\n\nQuestion: {question}\nAnswer:"),
+    answer: " {answer}",
+    prompt_fields: Some(&["text", "question", "title"]),
+    answer_fields: Some(&["answer"]),
+    keys: &["documents", "official_split"],
+    repetition_penalty: 1.3,
+    metrics: &[TextMetric::TokenF1, TextMetric::ExactMatch, TextMetric::RougeL],
+    figure: None,
+    has_choices: false,
+    has_pairs: false,
+    is_own: false,
+    read,
+};
+
+fn read(
     key: &'static str,
     paths: &Paths,
     config: &TextConfig,
     problems: &mut Problems,
-    questions: &mut Vec<Question>,
-) -> Result<Vec<DataFile>, TaskError> {
-    let mut files = Vec::new();
+) -> Result<(Vec<Question>, Vec<DataFile>), TaskError> {
+    let (mut questions, mut files) = (Vec::new(), Vec::new());
     let mut found: Vec<(String, Question)> = Vec::new();
     for path in &paths.0 {
         let mut counts: HashMap<String, usize> = HashMap::new();
@@ -69,7 +88,7 @@ pub(super) fn read(
     if missing > 0 {
         problems.note(format!("{missing} questions are about documents that `task.documents` does not hold"));
     }
-    Ok(files)
+    Ok((questions, files))
 }
 
 /// The part of the published division that a question belongs to.
@@ -145,14 +164,14 @@ mod tests {
         write("tmp/d3.content", "A long story.");
         let config: TextConfig = toml::from_str("path = \"x\"").unwrap();
         let config = TextConfig { documents: Some(Paths(vec![summaries, place.path().join("tmp")])), ..config };
-        let (mut problems, mut questions) = (Problems::default(), Vec::new());
-        let files = read("task.path", &Paths(vec![qaps.clone()]), &config, &mut problems, &mut questions).unwrap();
-        assert_eq!(files.len(), 3);
-        let digest = || {
-            let (mut problems, mut questions) = (Problems::default(), Vec::new());
-            let again = read("task.path", &Paths(vec![qaps.clone()]), &config, &mut problems, &mut questions).unwrap();
-            again[2].clone()
+        let read = |path: &Path| {
+            let (paths, mut problems) = (Paths(vec![path.to_owned()]), Problems::default());
+            let (questions, files) = read("task.path", &paths, &config, &mut problems).unwrap();
+            (questions, files, problems)
         };
+        let (questions, files, problems) = read(&qaps);
+        assert_eq!(files.len(), 3);
+        let digest = || read(&qaps).1.swap_remove(2);
         assert_eq!((digest().bytes, digest() == files[2]), (13, true));
         write("tmp/d3.content", "A long Story.");
         assert_ne!(digest().sha256, files[2].sha256);
@@ -166,8 +185,6 @@ mod tests {
         assert_eq!(problems.len(), 1);
         // `lines` reads the other form.
         let lines = write("qaps.jsonl", "{\"document_id\": \"d9\", \"question\": \"?\", \"answer1\": \"!\"}");
-        questions.clear();
-        read("task.path", &Paths(vec![lines]), &config, &mut problems, &mut questions).unwrap();
-        assert!(questions.is_empty());
+        assert!(read(&lines).0.is_empty());
     }
 }

@@ -2,11 +2,38 @@
 
 use super::super::document::{Document, Question};
 use super::super::lines::{filled, list, text};
+use super::{TextFormat, from_records};
+use crate::metrics::TextMetric;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
+/// `kind = "qmsum"`.
+pub(in super::super) static FORMAT: TextFormat = TextFormat {
+    name: "qmsum",
+    summary: "QMSum: meetings with queries",
+    prompt: Some("Meeting transcript:\n{query}\n\n{transcript}\n\nSummary:"),
+    answer: " {answer}",
+    prompt_fields: Some(&["transcript", "query", "kind"]),
+    answer_fields: Some(&["answer"]),
+    keys: &[],
+    repetition_penalty: 1.3,
+    metrics: &[
+        TextMetric::Rouge1,
+        TextMetric::Rouge2,
+        TextMetric::RougeL,
+        TextMetric::LongBenchRougeL,
+        TextMetric::ReleasedRouge1Recall,
+        TextMetric::ReleasedRouge2Recall,
+    ],
+    figure: None,
+    has_choices: false,
+    has_pairs: false,
+    is_own: false,
+    read: |key, paths, _, problems| from_records(key, paths, problems, questions),
+};
+
+fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let turn = |turn: &Value| Ok(format!("{}: {}", text(turn, "speaker")?, text(turn, "content")?));
     let turns: Vec<String> = list(record, "meeting_transcripts")?.iter().map(turn).collect::<Result<_, String>>()?;
     if turns.is_empty() {

@@ -2,11 +2,31 @@
 
 use super::super::document::{Document, Question};
 use super::super::lines::{filled, list, texts};
+use super::{TextFormat, from_records};
+use crate::results::metric;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
+/// `kind = "quality"`.
+pub(in super::super) static FORMAT: TextFormat = TextFormat {
+    name: "quality",
+    summary: "QuALITY: articles with multiple-choice questions",
+    prompt: Some("Article:\n{article}\n\nQuestion: {question}\n{options}\nAnswer:"),
+    answer: " {answer}",
+    prompt_fields: Some(&["article", "question", "options", "title"]),
+    answer_fields: Some(&["answer", "answer_text"]),
+    keys: &[],
+    repetition_penalty: 1.3,
+    metrics: &[],
+    figure: Some(metric::ACCURACY),
+    has_choices: true,
+    has_pairs: false,
+    is_own: false,
+    read: |key, paths, _, problems| from_records(key, paths, problems, questions),
+};
+
+fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let article = filled(record, "article")?.to_owned();
     let title = record.get("title").and_then(Value::as_str).unwrap_or_default().to_owned();
     let id = record.get("article_id").and_then(Value::as_str).unwrap_or(place).to_owned();
