@@ -3,6 +3,12 @@
 use hankel_core::Random;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Largest window of the predictors that need no training.
+pub(super) const WINDOWS: usize = 8;
+/// A window predictor is left out where it would take longer than this many transitions.
+const MOST_WORK: f64 = 2e8;
 
 /// How transition tables are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -130,6 +136,18 @@ impl Automaton {
             sums.iter_mut().zip(&states).for_each(|(sum, p)| *sum += p);
         }
         sums.iter().copied().fold(0.0, f64::max) / length as f64
+    }
+
+    /// Accuracies of the constant predictor and of windows of 0 to 8 symbols, exact.
+    pub(crate) fn baselines(&self, length: usize) -> BTreeMap<String, f64> {
+        let (states, symbols) = (self.table.len(), self.table[0].len());
+        let feasible = |window: &usize| Self::window_work(states, symbols, length, *window) <= MOST_WORK;
+        let window = |window| (format!("window_{window}"), self.window_accuracy(length, window));
+        let mut baselines: BTreeMap<String, f64> = (0..=WINDOWS).filter(feasible).map(window).collect();
+        if feasible(&0) {
+            baselines.insert("constant".to_owned(), self.constant_accuracy(length));
+        }
+        baselines
     }
 
     /// The distribution of the next state, after `symbol` or after a uniform one.

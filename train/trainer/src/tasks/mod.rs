@@ -7,6 +7,7 @@ pub(crate) mod automaton;
 mod batch;
 pub(crate) mod bytes;
 pub(crate) mod dfa;
+mod drawn;
 mod file;
 pub(crate) mod linear_system;
 pub mod maestro;

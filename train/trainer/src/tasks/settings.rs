@@ -120,6 +120,24 @@ pub(crate) trait TaskSettings {
     }
 }
 
+/// The [`TaskSettings`] of a task whose field `sequences` is a [`GeneratedData`].
+macro_rules! generated {
+    () => {
+        fn is_generated() -> bool {
+            true
+        }
+
+        fn sequences(&self) -> Option<&crate::tasks::settings::GeneratedData> {
+            Some(&self.sequences)
+        }
+
+        fn sequences_mut(&mut self) -> Option<&mut crate::tasks::settings::GeneratedData> {
+            Some(&mut self.sequences)
+        }
+    };
+}
+pub(super) use generated;
+
 /// How many sequences of each split are generated, and from which seed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

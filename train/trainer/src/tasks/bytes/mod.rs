@@ -4,11 +4,11 @@ mod config;
 
 pub(crate) use config::BytesConfig;
 
+use super::drawn;
 use super::ngram::Ngrams;
 use super::settings::GeneratedData;
 use super::{MetricSums, Row, Task, TaskError, file};
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
-use hankel_core::Random;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -105,13 +105,8 @@ impl Bytes {
         let places = part.len() - self.config.length;
         part.start
             + match split {
-                Split::Train => Random::new(self.data_seed, "bytes.train", 0).below(index as u64, places),
                 Split::Test if self.is_whole => (index * self.config.length).min(places - 1),
-                // Evenly spaced, from the first place to the last.
-                _ => match self.sequences(split) {
-                    0 | 1 => 0,
-                    windows => (index as u128 * (places - 1) as u128 / (windows - 1) as u128) as usize,
-                },
+                _ => drawn::window(self.data_seed, "bytes", split, index, [self.sequences(split), places]),
             }
     }
 

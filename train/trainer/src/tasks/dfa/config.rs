@@ -3,7 +3,7 @@
 use super::{Dfa, RULE_LENGTH};
 use crate::settings::check::Checks;
 use crate::tasks::automaton::{Automaton, TableKind};
-use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
+use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind, generated};
 use crate::tasks::{Task, TaskError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -87,17 +87,7 @@ impl TaskSettings for DfaConfig {
         Self::KINDS[0]
     }
 
-    fn is_generated() -> bool {
-        true
-    }
-
-    fn sequences(&self) -> Option<&GeneratedData> {
-        Some(&self.sequences)
-    }
-
-    fn sequences_mut(&mut self) -> Option<&mut GeneratedData> {
-        Some(&mut self.sequences)
-    }
+    generated!();
 
     fn sequence_length(&self) -> usize {
         match self.variant {

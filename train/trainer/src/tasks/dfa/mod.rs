@@ -7,17 +7,13 @@ pub(crate) use config::MaxWindow;
 pub(crate) use config::{DfaConfig, DfaVariant};
 
 use super::automaton::Automaton;
+use super::drawn::symbols;
 use super::settings::TaskSettings as _;
 use super::{Row, Task};
 use crate::results::{Split, TaskResult, metric};
 use hankel_core::Random;
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// Largest window of the window predictors reported with a table.
-const WINDOWS: usize = 8;
-/// A window predictor is left out where it would take longer than this many transitions.
-const MOST_WORK: f64 = 2e8;
 /// Tables that are tried for `max_window`, and the distance of their seeds.
 const TRIED: u64 = 1000;
 const STRIDE: u64 = 1000;
@@ -96,7 +92,7 @@ impl Dfa {
         if let Some(automaton) = &self.automaton {
             result.description =
                 format!("state of a DFA with {k} states after every one of {length} symbols, one table for the run");
-            result.baselines = baselines(automaton, length);
+            result.baselines = automaton.baselines(length);
             result.transition_table = Some(automaton.table().to_vec());
         } else {
             result.description = format!("last state of a DFA with {k} states, a table per example, {length} symbols");
@@ -129,12 +125,6 @@ impl Dfa {
 /// The table that a seed draws for a run.
 fn drawn(config: &DfaConfig, seed: u64) -> Automaton {
     Automaton::draw(config.table, config.states, config.symbols, &Random::new(seed, "dfa.table", 0))
-}
-
-/// Random symbols below `symbols` of example `index`.
-pub(super) fn symbols(seed: u64, task: &str, split: Split, index: usize, symbols: usize) -> impl Iterator<Item = u32> {
-    let random = Random::new(seed, &format!("{task}.{}", split.name()), index as u64);
-    (0..).map(move |place| random.below(place, symbols) as u32)
 }
 
 impl Task for Dfa {
@@ -195,22 +185,6 @@ impl Task for Dfa {
     fn describe(&self) -> TaskResult {
         self.description.get_or_init(|| self.facts()).clone()
     }
-}
-
-/// Accuracies of the constant predictor and of windows of 0 to 8 symbols, exact.
-pub(super) fn baselines(automaton: &Automaton, length: usize) -> BTreeMap<String, f64> {
-    let (states, symbols) = (automaton.table().len(), automaton.table()[0].len());
-    let mut baselines = BTreeMap::new();
-    let feasible = |window| Automaton::window_work(states, symbols, length, window) <= MOST_WORK;
-    if feasible(0) {
-        baselines.insert("constant".to_owned(), automaton.constant_accuracy(length));
-    }
-    for window in 0..=WINDOWS {
-        if feasible(window) {
-            baselines.insert(format!("window_{window}"), automaton.window_accuracy(length, window));
-        }
-    }
-    baselines
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ mod config;
 
 pub(crate) use config::LinearSystemConfig;
 
-use super::dfa::symbols;
+use super::automaton::WINDOWS;
+use super::drawn::symbols;
 use super::settings::TaskSettings as _;
 use super::{Row, Task};
 use crate::results::{Split, TaskResult, metric};
@@ -17,8 +18,6 @@ use all_pass::AllPass;
 use hankel_core::Random;
 use std::collections::BTreeMap;
 
-/// Largest window of the predictors that need no training.
-const WINDOWS: usize = 8;
 /// Most contexts that such a predictor counts.
 const CONTEXTS: usize = 1 << 16;
 /// Sequences by which the classes are made equally frequent, and by which windows are counted.

@@ -3,7 +3,7 @@
 use super::Maestro;
 use super::events::VOCABULARY;
 use crate::settings::check::Checks;
-use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
+use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind, generated};
 use crate::tasks::{Task, TaskError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,17 +37,7 @@ impl TaskSettings for MaestroConfig {
         Self::KINDS[0]
     }
 
-    fn is_generated() -> bool {
-        true
-    }
-
-    fn sequences(&self) -> Option<&GeneratedData> {
-        Some(&self.sequences)
-    }
-
-    fn sequences_mut(&mut self) -> Option<&mut GeneratedData> {
-        Some(&mut self.sequences)
-    }
+    generated!();
 
     fn sequence_length(&self) -> usize {
         self.length

@@ -10,13 +10,13 @@ mod tests;
 
 pub use config::MaestroConfig;
 
+use super::drawn;
 use super::ngram::Ngrams;
 use super::{MetricSums, Row, Task, TaskError};
 use crate::format::thousands;
 use crate::results::{DataFile, Scores, Split, TaskResult, metric};
 use archive::Archive;
 use events::{Event, VOCABULARY};
-use hankel_core::Random;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -72,14 +72,7 @@ impl Maestro {
     fn window(&self, split: Split, index: usize) -> &[u16] {
         let places = &self.places[SPLITS.iter().position(|&other| other == split).unwrap_or(0)];
         let all = places.last().map_or(0, |&(_, all)| all);
-        let place = match split {
-            Split::Train => Random::new(self.data_seed, "maestro.train", 0).below(index as u64, all),
-            // Evenly spaced, from the first place to the last.
-            _ => match self.sequences(split) {
-                0 | 1 => 0,
-                windows => (index as u128 * (all - 1) as u128 / (windows - 1) as u128) as usize,
-            },
-        };
+        let place = drawn::window(self.data_seed, "maestro", split, index, [self.sequences(split), all]);
         let which = places.partition_point(|&(_, up_to)| up_to <= place);
         let before = if which == 0 { 0 } else { places[which - 1].1 };
         &self.archive.of(split)[places[which].0][place - before..][..=self.config.length]

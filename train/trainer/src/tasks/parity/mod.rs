@@ -5,7 +5,7 @@ mod config;
 pub(crate) use config::{ParityConfig, ParityVariant};
 
 use super::automaton::Automaton;
-use super::dfa::{baselines, symbols};
+use super::drawn::symbols;
 use super::settings::TaskSettings as _;
 use super::{Row, Task};
 use crate::results::{Split, TaskResult, metric};
@@ -83,7 +83,7 @@ impl Task for Parity {
             ..TaskResult::default()
         };
         result.baselines = match self.config.variant {
-            ParityVariant::PerPosition => baselines(&Automaton::new(vec![vec![0, 1], vec![1, 0]]), length),
+            ParityVariant::PerPosition => Automaton::new(vec![vec![0, 1], vec![1, 0]]).baselines(length),
             ParityVariant::Sequence => [("constant".to_owned(), 0.5)].into(),
         };
         result

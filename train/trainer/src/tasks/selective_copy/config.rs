@@ -2,7 +2,7 @@
 
 use super::SelectiveCopy;
 use crate::settings::check::Checks;
-use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind};
+use crate::tasks::settings::{GeneratedData, TaskSettings, TokenKind, generated};
 use crate::tasks::{Task, TaskError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -38,17 +38,7 @@ impl TaskSettings for SelectiveCopyConfig {
         Self::KINDS[0]
     }
 
-    fn is_generated() -> bool {
-        true
-    }
-
-    fn sequences(&self) -> Option<&GeneratedData> {
-        Some(&self.sequences)
-    }
-
-    fn sequences_mut(&mut self) -> Option<&mut GeneratedData> {
-        Some(&mut self.sequences)
-    }
+    generated!();
 
     fn sequence_length(&self) -> usize {
         self.length.saturating_add(self.items)

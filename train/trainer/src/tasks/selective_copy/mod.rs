@@ -7,7 +7,7 @@ mod config;
 
 pub(crate) use config::SelectiveCopyConfig;
 
-use super::dfa::symbols;
+use super::drawn::symbols;
 use super::settings::TaskSettings as _;
 use super::{Row, Task};
 use crate::results::{Split, TaskResult, metric};

@@ -13,14 +13,12 @@ mod group;
 pub(crate) use config::WordProblemConfig;
 pub(crate) use group::Group;
 
-use super::dfa::symbols;
+use super::automaton::WINDOWS;
+use super::drawn::symbols;
 use super::settings::TaskSettings as _;
 use super::{Batch, MetricSums, Row, Task, TaskError};
 use crate::results::{Scores, Split, TaskResult, metric};
 use group::Elements;
-
-/// Largest window of the predictors that need no training.
-const WINDOWS: usize = 8;
 
 /// The task `word-problem`. Tokens: those of the elements, asked for by the same tokens, and one before them if there is one.
 pub(crate) struct WordProblem {
