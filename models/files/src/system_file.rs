@@ -334,22 +334,9 @@ fn matrix(rows: usize, columns: usize, array: &Array) -> Mat<f64> {
     Mat::from_fn(rows, columns, |i, j| array.data[i * columns + j])
 }
 
-/// Reads a stable system in discrete time, as [`StoredSystem::parse`] does.
-///
-/// # Errors
-/// Arrays that are missing, unexpected or misshapen, by name.
-pub fn system_from_arrays(path: &Path, arrays: NamedArrays) -> Result<std::result::Result<LinearSystem, LtiError>> {
-    Ok(StoredSystem::parse(path, arrays)?.system())
-}
-
 /// The arrays of a system in discrete time, in f64: A as a diagonal where it has real modes only, else written out.
 pub fn system_arrays(system: &LinearSystem) -> NamedArrays {
     StoredSystem::new(system, Time::Unstated).arrays()
-}
-
-/// [`system_arrays`] as a file.
-pub fn system_to_bytes(path: &Path, system: &LinearSystem) -> Result<Vec<u8>> {
-    StoredSystem::new(system, Time::Unstated).to_bytes(path)
 }
 
 #[cfg(test)]
@@ -377,9 +364,10 @@ mod tests {
         for name in ["s.safetensors", "s.npz"] {
             for system in [example(), diagonal.clone(), modal.clone()] {
                 let path = Path::new(name);
-                let bytes = system_to_bytes(path, &system).unwrap();
-                assert_eq!(system_to_bytes(path, &system).unwrap(), bytes);
-                let back = system_from_arrays(path, parse_arrays(path, &bytes).unwrap()).unwrap().unwrap();
+                let written = || StoredSystem::new(&system, Time::Unstated).to_bytes(path).unwrap();
+                let bytes = written();
+                assert_eq!(written(), bytes);
+                let back = StoredSystem::parse(path, parse_arrays(path, &bytes).unwrap()).unwrap().system().unwrap();
                 // A modal matrix that was written out is known by its entries, too.
                 let system = system.clone().with_written(system.a().to_dense()).unwrap();
                 assert_eq!(back, system);
@@ -470,7 +458,7 @@ mod tests {
         let message = |name: &str, arrays: &[(&str, MatRef<'_, f64>)]| {
             let path = Path::new(name);
             let bytes = arrays_to_bytes(path, arrays)?;
-            system_from_arrays(path, parse_arrays(path, &bytes)?).map(|_| ())
+            StoredSystem::parse(path, parse_arrays(path, &bytes)?).map(|_| ())
         };
         let m = Mat::<f64>::identity(2, 2);
         let m = m.as_ref();

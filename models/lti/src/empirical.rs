@@ -64,15 +64,3 @@ pub fn controllability_factor(states: usize, recorded: MatRef<'_, f64>) -> Resul
     sum.add(recorded)?;
     sum.finish(recorded.nrows())
 }
-
-/// Factor of `Wo = 1/N sum_n sum_{k < T} Y_k^T Y_k`, where `Y_k` [D, d] holds in column i the output k steps after the
-/// initial state `e_i` (without input), recorded in N operating conditions of a system that may vary in time.
-///
-/// Not divided by T: an impulse response is summed, not averaged.
-pub fn observability_factor(states: usize, responses: &[Vec<Mat<f64>>]) -> Result<Mat<f64>> {
-    let mut sum = EmpiricalFactor::new(states);
-    for response in responses.iter().flatten() {
-        sum.add(response.as_ref())?;
-    }
-    sum.finish(responses.len())
-}

@@ -99,35 +99,6 @@ pub fn to_modal_within(system: &LinearSystem, tolerance: f64) -> Result<Conversi
     Ok(Conversion { system: modal, transformation, inverse, condition, deviation })
 }
 
-/// Brings a system with real poles to diagonal form.
-///
-/// # Errors
-/// [`LtiError::Conversion`] for complex poles, or as [`to_modal`].
-pub fn to_diagonal(system: &LinearSystem) -> Result<Conversion> {
-    let mut conversion = to_modal(system).map_err(|e| match e {
-        LtiError::Conversion { reason, .. } => LtiError::Conversion { form: "diagonal", reason },
-        other => other,
-    })?;
-    let mut poles = Vec::new();
-    for mode in conversion.system.a().modes().unwrap_or_default() {
-        match mode {
-            Mode::Real(a) => poles.push(a),
-            Mode::Pair { radius, angle } => {
-                return Err(LtiError::Conversion {
-                    form: "diagonal",
-                    reason: format!("it has the complex pole {radius} exp({angle} i)"),
-                });
-            }
-        }
-    }
-    conversion.system = conversion.system.with_realization(
-        StateMatrix::Diagonal(poles),
-        conversion.system.b().to_owned(),
-        conversion.system.c().to_owned(),
-    )?;
-    Ok(conversion)
-}
-
 /// Writes A out as a dense matrix; exact.
 pub fn to_dense(system: &LinearSystem) -> Result<LinearSystem> {
     system.with_realization(StateMatrix::Dense(system.a().to_dense()), system.b().to_owned(), system.c().to_owned())

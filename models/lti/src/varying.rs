@@ -337,24 +337,47 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+        /// Trajectories of several lengths, each step of which counts once.
         #[test]
         fn averages_are_those_of_the_definition(
-            (steps, d) in (1_usize..12, 1_usize..4),
-            rates in proptest::collection::vec(0.1..2.0_f64, 48),
-            values in proptest::collection::vec(-1.0..1.0_f64, 120),
+            lengths in proptest::collection::vec(1_usize..12, 1..4),
+            d in 1_usize..20,
+            rates in proptest::collection::vec(0.1..2.0_f64, 3 * 12 * 20),
+            values in proptest::collection::vec(-1.0..1.0_f64, 3 * 3 * 12 * 20),
+            ends in proptest::collection::vec(-1.0..1.0_f64, 6 * 20),
         ) {
-            let n = steps * d;
-            let along = Coefficients { rate: &rates[..n], input: &values[..n], output: &values[48..48 + n] };
-            let b = Mat::from_fn(d, 3, |i, j| values[96 + 3 * i + j]);
-            let c = Mat::from_fn(3, d, |i, j| values[108 + 3 * i + j]);
-            let mut gramians = VaryingGramians::new(d);
-            gramians.add(&[along]).unwrap();
-            let got = gramians.finish(b.as_ref(), c.as_ref(), Controllability::White).unwrap();
-            let (wc, wo) = naive(along, &b, &c);
-            for (got, expected) in [(got.controllability(), wc), (got.observability(), wo)] {
+            let part = |of: usize, k: usize, n: usize| &values[(3 * k + of) * 240..][..n];
+            let along: Vec<Coefficients<'_>> = lengths.iter().enumerate().map(|(k, steps)| {
+                let n = steps * d;
+                Coefficients { rate: &rates[k * 240..][..n], input: part(0, k, n), output: part(1, k, n) }
+            }).collect();
+            let b = Mat::from_fn(d, 3, |i, j| ends[3 * i + j]);
+            let c = Mat::from_fn(3, d, |i, j| ends[60 + 3 * i + j]);
+            let total = lengths.iter().sum::<usize>() as f64;
+            let (mut wc, mut wo, mut recorded) = (Mat::zeros(d, d), Mat::zeros(d, d), Mat::zeros(d, d));
+            let (mut white, mut by_states) = (VaryingGramians::new(d), VaryingGramians::new(d));
+            for (k, (along, &steps)) in along.iter().zip(&lengths).enumerate() {
+                let (controllability, observability) = naive(*along, &b, &c);
+                let share = faer::Scale(steps as f64 / total);
+                wc += controllability * share;
+                wo += observability * share;
+                let states = MatRef::from_row_major_slice(part(2, k, steps * d), steps, d);
+                recorded += states.transpose() * states * faer::Scale(1.0 / total);
+                by_states.add_states(states).unwrap();
+            }
+            white.add(&along).unwrap();
+            by_states.add(&along).unwrap();
+            let white = white.finish(b.as_ref(), c.as_ref(), Controllability::White).unwrap();
+            let by_states = by_states.finish(b.as_ref(), c.as_ref(), Controllability::Recorded).unwrap();
+            for (got, expected) in [
+                (white.controllability(), &wc),
+                (white.observability(), &wo),
+                (by_states.controllability(), &recorded),
+                (by_states.observability(), &wo),
+            ] {
                 let scale = expected.norm_max().max(1e-3);
-                prop_assert!((&got - &expected).norm_max() < 1e-11 * scale, "{got:?} {expected:?}");
+                prop_assert!((&got - expected).norm_max() < 1e-11 * scale, "{got:?} {expected:?}");
             }
         }
     }

@@ -83,15 +83,6 @@ impl Placement {
         }
         targets
     }
-
-    /// The projections that `targets` name in at least one layer.
-    ///
-    /// # Errors
-    /// When a target matches nothing.
-    pub fn resolve(&self, targets: &[String]) -> Result<Vec<&LinearSite>> {
-        let selected = self.select(targets)?;
-        Ok(self.linear.iter().filter(|site| selected.iter().any(|(_, other)| other == site)).collect())
-    }
 }
 
 /// Whether `target` names the projection at `path`: the rule of PEFT's lists.

@@ -15,7 +15,7 @@ use super::selective::Selective;
 use super::state_offset::StateOffset;
 use super::stream::{SiteSettings, StreamEntry, StreamKind};
 use super::{Placement, StreamSite};
-use crate::settings::{self, Table, nearest};
+use crate::settings::{self, Key, SettingsError, Table, nearest};
 use hankel_core::{Error, Result};
 use std::sync::{LazyLock, PoisonError, RwLock};
 
@@ -52,23 +52,10 @@ const RESERVED_KINDS: &[&str] = &["full", "none"];
 /// When the name is that of another kind or no plain word, a setting has the name of one that every adapter has, or `SIZE`, `OUTPUT_STD`
 /// or `REQUIRED` name none of the settings.
 pub fn register<K: StreamKind>() -> Result<()> {
-    let keys: Vec<String> = K::keys().into_iter().map(|key| key.name).collect();
-    // Keys need no documentation: settings are known by their defaults, too.
-    let placement = Placement { layers: 1, d_model: 2, linear: Vec::new(), stream: vec![StreamSite::Mlp] };
-    let context = Context { placement: &placement, length: 2, steps: None, pretrained: false };
-    let defaults = settings::write(&K::defaults(&Table::new(), &context)).unwrap_or_default();
     let named = K::SIZE.iter().chain(&K::OUTPUT_STD).chain(K::REQUIRED);
-    if let Some(unknown) =
-        named.into_iter().find(|name| !defaults.contains_key(**name) && !keys.iter().any(|key| key == *name))
-    {
-        let problem = format!(
-            "kind {:?}: {unknown:?}, which `SIZE`, `OUTPUT_STD` or `REQUIRED` names, is none of its settings",
-            K::KIND
-        );
-        return Err(Error::invalid("register", problem));
-    }
     let common = SiteSettings::keys();
-    add(StreamEntry::<K>::kind(), &keys, |key| common.iter().any(|taken| taken.name == key))
+    let known = Known { keys: K::keys(), defaults: settings::write(&K::defaults(&Table::new(), &anywhere())), common };
+    add(StreamEntry::<K>::kind(), named, known)
 }
 
 /// As [`register`] for an adapter of projections.
@@ -76,18 +63,41 @@ pub fn register<K: StreamKind>() -> Result<()> {
 /// # Errors
 /// As [`register`].
 pub fn register_linear<K: LinearKind>() -> Result<()> {
-    let keys: Vec<String> = K::keys().into_iter().map(|key| key.name).collect();
-    add(LinearEntry::<K>::kind(), &keys, |_| false)
+    let named = K::SIZE.iter().chain(K::REQUIRED);
+    let common = Vec::new();
+    let known = Known { keys: K::keys(), defaults: settings::write(&K::defaults(&Table::new(), &anywhere())), common };
+    add(LinearEntry::<K>::kind(), named, known)
 }
 
-fn add(new: Kind, keys: &[String], is_taken: impl Fn(&str) -> bool) -> Result<()> {
+/// The settings of a kind. Keys need no documentation: they are known by their defaults, too.
+struct Known {
+    keys: Vec<Key>,
+    defaults: std::result::Result<Table, SettingsError>,
+    /// Those that its adapters have in common with others.
+    common: Vec<Key>,
+}
+
+fn anywhere() -> Context<'static> {
+    static PLACEMENT: LazyLock<Placement> =
+        LazyLock::new(|| Placement { layers: 1, d_model: 2, linear: Vec::new(), stream: vec![StreamSite::Mlp] });
+    Context { placement: &PLACEMENT, length: 2, steps: None, pretrained: false }
+}
+
+fn add<'a>(new: Kind, mut named: impl Iterator<Item = &'a &'static str>, known: Known) -> Result<()> {
     let name = new.name();
     let refuse = |problem: String| Err(Error::invalid("register", format!("kind {name:?}: {problem}")));
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
         return refuse("a name is made of letters, digits and `-`".to_owned());
     }
-    if let Some(key) = keys.iter().find(|key| RESERVED_KEYS.contains(&key.as_str()) || is_taken(key)) {
-        return refuse(format!("every adapter has a setting {key:?}: give its own another name"));
+    let Known { keys, defaults, common } = known;
+    let defaults = defaults.unwrap_or_default();
+    let is_known = |name: &str| defaults.contains_key(name) || keys.iter().any(|key| key.name == name);
+    if let Some(unknown) = named.find(|name| !is_known(name)) {
+        return refuse(format!("{unknown:?}, which `SIZE`, `OUTPUT_STD` or `REQUIRED` names, is none of its settings"));
+    }
+    let is_taken = |key: &str| RESERVED_KEYS.contains(&key) || common.iter().any(|taken| taken.name == key);
+    if let Some(key) = keys.iter().find(|key| is_taken(&key.name)) {
+        return refuse(format!("every adapter has a setting {:?}: give its own another name", key.name));
     }
     let mut kinds = KINDS.write().unwrap_or_else(PoisonError::into_inner);
     match kinds.iter().find(|kind| kind.name() == name) {
@@ -131,11 +141,16 @@ pub(super) fn unknown(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapters::linear::peft::Fields;
+    use crate::adapters::linear::{LinearAdapter, LinearContext, WeightChange};
+    use crate::adapters::placement::LinearSite;
     use crate::adapters::selective;
     use crate::adapters::stream::{Memory, SiteContext, StreamAdapter};
     use crate::adapters::{AdapterConfig, AdapterSet};
+    use crate::linear::Linear;
     use crate::parameter::Parameter;
-    use crate::settings::Key;
+    use crate::pass::Pass;
+    use crate::weights;
     use hankel_core::Tensor;
     use serde::{Deserialize, Serialize};
     use serde_json::{Map, Value};
@@ -175,6 +190,58 @@ mod tests {
     kind!(4, "another", Settings);
     kind!(5, "mistyped", Map<String, Value>, "szie");
 
+    /// A budget could not be solved for: its size would be set, and read by nobody.
+    struct Projection;
+
+    impl LinearAdapter for Projection {
+        fn path(&self) -> &'static str {
+            "projection"
+        }
+        fn parameters(&self) -> Vec<Parameter> {
+            Vec::new()
+        }
+        fn apply(&self, layer: &Linear, base: Option<&Tensor>, x: &Tensor, _: &Pass) -> Result<Tensor> {
+            layer.plain(base, x)
+        }
+        fn weight_change(&self) -> Result<WeightChange> {
+            Err(Error::invalid("projection", "it changes nothing"))
+        }
+    }
+
+    impl LinearKind for Projection {
+        const KIND: &'static str = "projection";
+        const SIZE: Option<&'static str> = Some("rnak");
+        const PEFT_TYPE: &'static str = "PROJECTION";
+        type Settings = Table;
+        fn keys() -> Vec<Key> {
+            vec![Key::new("rank", "", "Rank of the update.")]
+        }
+        fn defaults(given: &Table, _: &Context<'_>) -> Table {
+            given.clone()
+        }
+        fn targets(_: &Table) -> &[String] {
+            &[]
+        }
+        fn check(_: &Table) -> std::result::Result<(), SettingsError> {
+            Ok(())
+        }
+        fn new(_: &Table, _: &LinearContext<'_>) -> Result<Self> {
+            Ok(Projection)
+        }
+        fn count(_: &Table, _: usize, _: &LinearSite) -> usize {
+            0
+        }
+        fn describe(_: &Table) -> String {
+            String::new()
+        }
+        fn write_peft(settings: &Table) -> Table {
+            settings.clone()
+        }
+        fn read_peft(_: &Fields<'_>) -> weights::Result<Table> {
+            Ok(Table::new())
+        }
+    }
+
     fn placement() -> Placement {
         Placement { layers: 1, d_model: 4, linear: Vec::new(), stream: vec![StreamSite::Mlp] }
     }
@@ -199,10 +266,10 @@ mod tests {
         refused(register::<Named<2>>(), "another type has this name");
         refused(register::<Named<3>>(), "letters, digits and `-`");
         refused(register::<Named<4>>(), "every adapter has a setting \"gate_init\"");
-        refused(
-            register::<Named<5>>(),
-            "\"szie\", which `SIZE`, `OUTPUT_STD` or `REQUIRED` names, is none of its settings",
-        );
+        let misspelt =
+            |name: &str| format!("{name:?}, which `SIZE`, `OUTPUT_STD` or `REQUIRED` names, is none of its settings");
+        refused(register::<Named<5>>(), &misspelt("szie"));
+        refused(register_linear::<Projection>(), &misspelt("rnak"));
     }
 
     /// Documentation and configuration come from the same struct: its keys are those that it is written with.

@@ -4,8 +4,8 @@ use crate::common::{adapter, bt, fail, succeed, write_arrays, write_chain, write
 use faer::Mat;
 use hankel_files::arrays::{Array, Precision};
 use hankel_files::npz;
+use hankel_files::system_file::StoredSystem;
 use hankel_files::system_file::parse_arrays;
-use hankel_files::system_file::system_from_arrays;
 use hankel_lti::GramianFactors;
 use hankel_lti::Method;
 use hankel_reduce::Certificate;
@@ -31,8 +31,8 @@ fn any_system_in_a_file_is_reduced_and_verified() {
             succeed(dir, &["reduce", &full, "-o", &out, "--order", "2", "--method", method]);
             succeed(dir, &["verify", &full, &out]);
             let system = Path::new(&out);
-            let system = system_from_arrays(system, parse_arrays(system, &fs::read(dir.join(&out)).unwrap()).unwrap());
-            assert_eq!(system.unwrap().unwrap().states(), 2);
+            let system = StoredSystem::parse(system, parse_arrays(system, &fs::read(dir.join(&out)).unwrap()).unwrap());
+            assert_eq!(system.unwrap().system().unwrap().states(), 2);
         }
         fail(dir, &["reduce", &full, "-o", "out.mat"], 2, &["out.mat", ".npz"]);
         fail(dir, &["reduce", &full, "-o", &format!("bt.{extension}")], 2, &["already exists"]);
@@ -389,8 +389,8 @@ fn systems_are_shown_in_their_own_words() {
     succeed(dir, &["inspect", "balanced.npz"]);
     fail(dir, &["inspect", "full.npz", "--balanced", "balanced.npz"], 2, &["already exists"]);
     let path = Path::new("balanced.npz");
-    let system = system_from_arrays(path, parse_arrays(path, &fs::read(dir.join(path)).unwrap()).unwrap());
-    let factors = GramianFactors::analytic(&system.unwrap().unwrap()).unwrap();
+    let system = StoredSystem::parse(path, parse_arrays(path, &fs::read(dir.join(path)).unwrap()).unwrap());
+    let factors = GramianFactors::analytic(&system.unwrap().system().unwrap()).unwrap();
     let (wc, wo) = (factors.controllability(), factors.observability());
     for (i, j) in (0..4).flat_map(|i| (0..4).map(move |j| (i, j))) {
         assert!(
@@ -430,7 +430,7 @@ fn systems_are_shown_in_their_own_words() {
 fn every_method_is_in_the_help_and_on_the_page() {
     let page = include_str!("../../../docs/truncation.md");
     let help = succeed(Path::new("."), &["reduce", "--help"]);
-    for method in Method::ALL {
+    for &method in Method::ALL {
         let name = method.name();
         assert!(page.contains(&format!("| `{name}` |")), "docs/truncation.md says nothing of the method {name}");
         assert!(help.contains(method.summary()), "bt reduce --help says nothing of the method {name}");

@@ -3,8 +3,8 @@
 use crate::common::{adapter, fail, low_pass, read_certificate, succeed, write_arrays, write_chain};
 use faer::Mat;
 use hankel_files::StreamSite;
+use hankel_files::system_file::StoredSystem;
 use hankel_files::system_file::parse_arrays;
-use hankel_files::system_file::system_from_arrays;
 use hankel_reduce::Certificate;
 use serde_json::Value;
 use std::fs;
@@ -19,7 +19,7 @@ fn weighted_errors_are_certified_and_verify_with_their_weight_only() {
     low_pass(&dir.join("narrow.npz"), 5, 0.9);
     // One weight per layer, as `train eval --record-inputs` writes them.
     let system = parse_arrays(&dir.join("low.npz"), &fs::read(dir.join("low.npz")).unwrap()).unwrap();
-    let system = system_from_arrays(&dir.join("low.npz"), system).unwrap().unwrap();
+    let system = StoredSystem::parse(&dir.join("low.npz"), system).unwrap().system().unwrap();
     let layers = [(0, StreamSite::Mlp, system.clone()), (1, StreamSite::Mlp, system.clone())];
     hankel_files::save_weights(&dir.join("layers.safetensors"), &layers).unwrap();
     hankel_files::save_weights(&dir.join("first.safetensors"), &layers[..1]).unwrap();

@@ -135,7 +135,9 @@ fn weighted(plant: &Plant, case: &Value, gramians: &Gramians, weights: &Weights)
     let whole = plant.assemble(&small.system, small.projection.as_ref()).unwrap();
     let again = plant.beside(&whole).unwrap();
     let found = verify_layer(&layer, &again.system, 1.0, Some(&small.certificate)).unwrap().measured.weighted.unwrap();
-    assert_ne!(found.holds, Some(false));
+    // The modified ones hold their bound, measured on the continuous matrices; of the others some have one.
+    let holds = found.holds.unwrap_or(*gramians != Gramians::Weighted);
+    assert!(holds, "{found:?}");
     (small, found.singular_values, found.hinf_error)
 }
 
@@ -151,7 +153,6 @@ fn weights_and_bands_in_continuous_time() {
         all_close(&values, &numbers(&case["values"]), 1e-8);
         let expected = case["weighted_error"].as_f64().unwrap();
         assert!((error / expected - 1.0).abs() < 1e-6, "{error} {expected}");
-        // The modified ones hold their bound, measured on the continuous matrices.
         let (_, _, modified) = weighted(&plant, case, &Gramians::Weighted, &weights);
         assert!(modified > 0.0);
     }

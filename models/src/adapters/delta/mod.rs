@@ -204,7 +204,9 @@ mod tests {
         let x = Tensor::from_vec(tokens.concat(), [1, 5, 5]).unwrap();
         let (y, _) = adapter.forward(&x, None).unwrap();
         let found: Vec<f64> = y.to_f64_vec().iter().step_by(5).copied().collect();
-        let worst = found.iter().zip([3.0, 3.0, 2.0, 2.0, 7.0]).fold(0.0, |m: f64, (y, e)| m.max((y - e).abs()));
+        let expected: [f64; 5] = [3.0, 3.0, 2.0, 2.0, 7.0];
+        assert_eq!(found.len(), expected.len());
+        let worst = found.iter().zip(expected).map(|(y, e)| (y - e).abs()).max_by(f64::total_cmp).unwrap_or(0.0);
         assert!(worst < 1e-3, "{found:?}");
     }
 }

@@ -8,7 +8,7 @@
 //! `B`, `C`, `log_a` and `log_dt` are the same in all layers (those of one site); states and gates are each layer's own. With L
 //! layers it has `2 d D + 2 d + L` parameters where HRM has `L (2 d D + 2 d + 1)`.
 
-use crate::adapters::hrm::radius;
+use crate::adapters::stream::initial::radius;
 use crate::adapters::stream::{Memory, Recurrence, SiteContext, StreamAdapter, StreamKind, checks};
 use crate::parameter::{Parameter, Role};
 use crate::settings::{Key, SettingsError, settings};
@@ -43,6 +43,13 @@ pub struct HankelShared {
     c: Parameter,
     log_a: Parameter,
     log_dt: Parameter,
+}
+
+impl HankelShared {
+    fn of_all_layers(&self) -> Result<Recurrence> {
+        let poles = Poles::Diagonal(radius(&self.log_a, &self.log_dt)?);
+        Ok(Recurrence { poles, b: self.b.tensor(), c: self.c.tensor(), path: ScanPath::default() })
+    }
 }
 
 impl StreamKind for HankelShared {
@@ -80,9 +87,11 @@ impl StreamAdapter for HankelShared {
     }
 
     fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
-        let poles = Poles::Diagonal(radius(&self.log_a, &self.log_dt)?);
-        let (b, c, path) = (self.b.tensor(), self.c.tensor(), ScanPath::default());
-        Recurrence { poles, b, c, path }.forward(x, memory)
+        self.of_all_layers()?.forward(x, memory)
+    }
+
+    fn recurrence(&self) -> Result<Option<Recurrence>> {
+        self.of_all_layers().map(Some)
     }
 
     fn state_dim(&self) -> usize {

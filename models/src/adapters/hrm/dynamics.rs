@@ -19,7 +19,7 @@
 
 use super::settings::HrmConfig;
 use crate::adapters::stream::SiteContext;
-use crate::adapters::stream::initial::{alternating, log_spaced};
+use crate::adapters::stream::initial::{alternating, log_spaced, radius};
 use crate::lti::StateMatrix;
 use crate::parameter::{Parameter, Role};
 use crate::weights::{Discretization, HrmMode};
@@ -96,11 +96,6 @@ pub struct Coefficients {
     pub poles: Poles,
     /// Input matrix `[d, D]`.
     pub b: Tensor,
-}
-
-/// `exp(-exp(log_a + log_dt))`.
-pub(crate) fn radius(log_a: &Parameter, log_dt: &Parameter) -> Result<Tensor> {
-    exp(&scale(&exp(&add(&log_a.tensor(), &log_dt.tensor())?)?, -1.0)?)
 }
 
 /// What raises `exponent` to [`LOWEST`] where it is below it, and 0 elsewhere; a constant to gradients.

@@ -18,7 +18,6 @@ mod start;
 mod system;
 mod truncation;
 
-pub(super) use dynamics::radius;
 pub use dynamics::{Coefficients, Dynamics, RateInit};
 pub use exactness::{Deviation, Exactness};
 pub use settings::{HrmConfig, HrmInit};

@@ -1,7 +1,6 @@
 //! What the adapter of one projection is built from.
 
 use crate::adapters::placement::LinearSite;
-use crate::adapters::shared::SharedParameters;
 use crate::parameter::{Parameter, Role};
 use hankel_core::{Random, Result, Tensor};
 
@@ -13,12 +12,11 @@ pub struct LinearContext<'a> {
     pub site: &'a LinearSite,
     path: String,
     seed: u64,
-    shared: &'a SharedParameters,
 }
 
 impl<'a> LinearContext<'a> {
-    pub(crate) fn new(layer: usize, site: &'a LinearSite, seed: u64, shared: &'a SharedParameters) -> Self {
-        LinearContext { layer, site, path: site.path(layer), seed, shared }
+    pub(crate) fn new(layer: usize, site: &'a LinearSite, seed: u64) -> Self {
+        LinearContext { layer, site, path: site.path(layer), seed }
     }
 
     /// Name of the projection: `model.layers.2.self_attn.q_proj`.
@@ -39,14 +37,5 @@ impl<'a> LinearContext<'a> {
         let parameter = Parameter::new(format!("{}.{name}", self.path), role, value);
         parameter.set_trainable(true)?;
         Ok(parameter)
-    }
-
-    /// A frozen parameter that all projections have in common: the first one makes it with the random numbers of its name.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn shared(&self, name: &str, make: impl FnOnce(&Random) -> Result<Tensor>) -> Result<Parameter> {
-        let value = || Ok(Parameter::new(name, Role::Matrix, &make(&Random::new(self.seed, name, 0))?));
-        self.shared.get_or_insert(name, value)
     }
 }

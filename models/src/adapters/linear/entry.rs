@@ -3,7 +3,6 @@
 use super::{LinearContext, LinearKind, check_targets, peft};
 use crate::adapters::config::AdapterConfig;
 use crate::adapters::kind::{AnyKind, Context, Kind, Sites};
-use crate::adapters::shared::SharedParameters;
 use crate::adapters::{AdapterSet, Placement};
 use crate::settings::{self, Key, SettingsError, Table};
 use crate::weights;
@@ -101,10 +100,9 @@ impl<K: LinearKind> AnyKind for LinearEntry<K> {
         K::check(&settings).map_err(refuse)?;
         let targets = K::targets(&settings);
         check_targets(targets, placement).map_err(refuse)?;
-        let shared = SharedParameters::default();
         let mut adapters = Vec::new();
         for (layer, site) in placement.select(targets)? {
-            let adapter = Arc::new(K::new(&settings, &LinearContext::new(layer, site, seed, &shared))?);
+            let adapter = Arc::new(K::new(&settings, &LinearContext::new(layer, site, seed))?);
             set.layers[layer].linear.insert(site.name.clone(), adapter.clone());
             adapters.push(adapter);
         }

@@ -168,11 +168,6 @@ pub trait LinearKind: LinearAdapter + Sized {
         true
     }
 
-    /// Name of a parameter's tensor in files.
-    fn file_name(parameter: &str) -> String {
-        format!("{}{parameter}", peft::PREFIX)
-    }
-
     /// Holds the settings against the tensors of a file before memory is taken for them.
     ///
     /// # Errors

@@ -288,7 +288,7 @@ mod tests {
         let size = exact.iter().fold(0.0, |m: f64, y| m.max(y.abs()));
         for (name, found) in [("at once", &whole), ("in chunks", &chunks)] {
             assert_eq!(found.len(), exact.len());
-            let worst = found.iter().zip(&exact).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()));
+            let worst = found.iter().zip(&exact).map(|(a, b)| (a - b).abs()).max_by(f64::total_cmp).unwrap_or(0.0);
             assert!(worst < 1e-4 * size, "{name}: off by {worst:e} of {size:e}");
         }
     }

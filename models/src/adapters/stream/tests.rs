@@ -97,7 +97,7 @@ fn difference(a: &Tensor, b: &Tensor) -> f64 {
     let (a, b) = (a.to_f64_vec(), b.to_f64_vec());
     assert_eq!(a.len(), b.len());
     let scale = b.iter().fold(1e-6, |m: f64, x| m.max(x.abs()));
-    a.iter().zip(&b).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs())) / scale
+    a.iter().zip(&b).map(|(a, b)| (a - b).abs()).max_by(f64::total_cmp).unwrap_or(0.0) / scale
 }
 
 #[test]

@@ -42,8 +42,13 @@ pub(super) fn save<K: LinearKind>(
         training.finish(&mut fields, &mut arrays);
     }
     let fields = serde_json::to_vec_pretty(&fields).map_err(|e| fail(e.to_string()))?;
-    let arrays = arrays.into_iter().map(|(name, array)| (K::file_name(&name), array)).collect();
+    let arrays = arrays.into_iter().map(|(name, array)| (file_name(&name), array)).collect();
     Ok(write_folder(directory, &[(CONFIG_FILE, &fields), (WEIGHTS_FILE, &serialize(&arrays))], Existing::Replace)?)
+}
+
+/// Name of a parameter's tensor in files.
+fn file_name(parameter: &str) -> String {
+    format!("{PREFIX}{parameter}")
 }
 
 /// What old versions of PEFT write in place of safetensors.
@@ -64,6 +69,6 @@ pub(super) fn load<K: LinearKind>(directory: &Path, file: &Table, placement: &Pl
     K::check_arrays(&settings, &arrays).map_err(|reason| WeightsError::content(&path, reason))?;
     let config = AdapterConfig::linear::<K>(&settings);
     let set = AdapterSet::build(&config, placement, 0).map_err(|e| fields.fail(e.to_string()))?;
-    fill(&path, &set.parameters(), &mut arrays, K::file_name)?;
+    fill(&path, &set.parameters(), &mut arrays, file_name)?;
     Ok(set)
 }
