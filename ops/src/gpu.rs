@@ -204,10 +204,10 @@ mod tests {
             found
         };
         let whole = all();
-        gpu.set_longest_launch(1e4);
+        let usual = gpu.set_longest_launch(1e4);
         assert_eq!(gpu.runs(5, 1e6).count(), 5);
         let parts = all();
-        gpu.set_longest_launch(1e12);
+        gpu.set_longest_launch(usual);
         assert_eq!((gpu.runs(5, 1e3).count(), gpu.runs(5, 1e3).next()), (1, Some(0..5)));
         assert!(whole == parts);
     }

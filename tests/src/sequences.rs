@@ -1,6 +1,7 @@
 //! Several documents in one sequence, and one document in several parts, for any backbone.
 
 use crate::gradients::relative_error;
+use crate::largest_difference;
 use hankel_core::{DType, Gradients, Random, Tensor, no_grad};
 use hankel_models::adapters::Dora;
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Parameter, Pass, State, StepKey};
@@ -42,8 +43,7 @@ fn compare(name: &str, adapters: &AdapterSet, a: &Gradients, b: &Gradients) {
     for parameter in adapters.parameters() {
         let [a, b] = [a, b].map(|g| g.get(&parameter.tensor()).map(Tensor::to_f64_vec).unwrap_or_default());
         let scale = a.iter().fold(1e-3, |m: f64, x| m.max(x.abs()));
-        assert_eq!(a.len(), b.len(), "{name}: {}", parameter.name());
-        let worst = a.iter().zip(&b).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()));
+        let worst = largest_difference(&a, &b);
         assert!(worst <= EQUAL * scale, "{name}: {} differs by {worst:e} of {scale:e}", parameter.name());
     }
 }
@@ -95,7 +95,7 @@ pub fn parts_carry_their_state(name: &str, model: &dyn Backbone, adapters: &Adap
     let streamed = model.hidden(&tail, adapters, &mut Pass { state: Some(&mut copy), ..training(true) }).unwrap();
     let streamed = streamed.to_f64_vec();
     let expected = &hidden[hidden.len() - streamed.len()..];
-    let worst = streamed.iter().zip(expected).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()));
+    let worst = largest_difference(&streamed, expected);
     assert!(worst < 1e-10, "{name}: the second part differs from the whole by {worst:e}");
 
     let second = |recompute: bool| {
@@ -158,8 +158,8 @@ pub fn turns_are_known_by_memory_alone(name: &str, model: &dyn Backbone, adapter
             .extend(no_grad(|| model.hidden(&part(&all, first, end - first), adapters, pass)).unwrap().to_f64_vec());
     }
     let batch = model.hidden(&all, adapters, &mut divided(false)).unwrap().to_f64_vec();
-    let worst = batch.iter().zip(&streamed).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()));
-    assert!(batch.len() == streamed.len() && worst < 1e-10, "{name}: a stream of turns differs by {worst:e}");
+    let worst = largest_difference(&batch, &streamed);
+    assert!(worst < 1e-10, "{name}: a stream of turns differs by {worst:e}");
     let apart = Pass { documents: Some(turns.into()), ..training(false) };
     let apart = model.hidden(&all, adapters, &mut { apart }).unwrap().to_f64_vec();
     if adapters.streams().next().is_none() {

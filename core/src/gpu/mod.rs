@@ -136,10 +136,10 @@ impl Gpu {
         (0..n).step_by(most).map(move |first| first..n.min(first + most))
     }
 
-    /// Sets the most operations of a launch.
+    /// Sets the most operations of a launch, and gives what they were.
     #[doc(hidden)]
-    pub fn set_longest_launch(&self, operations: f64) {
-        self.longest.store(operations.to_bits(), Ordering::Relaxed);
+    pub fn set_longest_launch(&self, operations: f64) -> f64 {
+        f64::from_bits(self.longest.swap(operations.to_bits(), Ordering::Relaxed))
     }
 
     /// Hands everything recorded to the device without waiting for it.

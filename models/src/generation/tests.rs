@@ -107,7 +107,10 @@ fn turns_are_read_as_in_a_batch() {
         logits[logits.len() - 11..].to_vec()
     };
     let agree = |found: Vec<f32>, tokens: &[u32]| {
-        let worst = found.iter().zip(expected(tokens)).fold(0.0, |m: f64, (a, b)| m.max((f64::from(*a) - b).abs()));
+        let expected = expected(tokens);
+        assert_eq!(found.len(), expected.len());
+        let apart = found.iter().zip(expected).map(|(a, b)| (f64::from(*a) - b).abs());
+        let worst = apart.max_by(f64::total_cmp).unwrap_or(0.0);
         assert!(worst < 1e-5, "{tokens:?}: off by {worst}");
     };
     let generator = |tokens: &[u32]| {

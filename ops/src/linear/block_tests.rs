@@ -28,7 +28,8 @@ fn both(x: &Tensor, weight: &Tensor, g: &Tensor) -> [Vec<f64>; 2] {
 
 fn largest_difference(a: &[f64], b: &[f64]) -> f64 {
     let largest = b.iter().fold(1e-30_f64, |largest, x| largest.max(x.abs()));
-    a.iter().zip(b).fold(0.0_f64, |worst, (a, b)| worst.max((a - b).abs())) / largest
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).max_by(f64::total_cmp).unwrap_or(0.0) / largest
 }
 
 fn equals_the_decoded_product(rows: usize, outputs: usize, blocks_of_row: usize) -> Result<(), TestCaseError> {

@@ -90,6 +90,29 @@ fn a_gpu_steps_as_the_cpu_and_copies_what_is_shared() {
     }
 }
 
+/// Under one gradient every step moves by the learning rate, also of second moments that began anew, as after a truncation.
+#[test]
+fn steps_are_corrected_for_the_moments_that_began_later() {
+    for device in for_tests().map(Device::Gpu).into_iter().chain([Device::Cpu]) {
+        let mut value = Tensor::full([3], 1.0_f32).to_device(device).unwrap();
+        let gradient = Tensor::full([3], 0.25_f32).to_device(device).unwrap();
+        let mut moments = Moments::new(&value).unwrap();
+        for step in 1..8 {
+            if step == 4 {
+                moments.second = Tensor::zeros::<f32>([3]).to_device(device).unwrap();
+                moments.second_since = 3;
+            }
+            let rate = Rate { weight_decay: 0.0, ..RATE };
+            OPTIMIZER.update(&mut value, &gradient, &mut moments, step, Scale::By(1.0), rate).unwrap();
+            let expected = 1.0 - RATE.lr * step as f64;
+            assert!(
+                value.to_f64_vec().iter().all(|x| (x - expected).abs() < 1e-5),
+                "step {step} on {device}: {value:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn what_is_not_finite_changes_nothing() {
     let devices = for_tests().map(Device::Gpu).into_iter().chain([Device::Cpu]);

@@ -6,6 +6,7 @@ use hankel_models::adapters::{
     AdaLora, AdaLoraConfig, Dora, Hrm, HrmConfig, HrmPreset, Ia3, Ia3Config, Lora, LoraConfig, LoraInit, Schedule,
 };
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, DecoderConfig, Parameter, Pass, TinyGpt, TinyGptConfig};
+use hankel_tests::largest_difference;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -79,11 +80,6 @@ fn logits(model: &TinyGpt, adapters: &AdapterSet) -> Vec<f64> {
     let random = Random::new(4, "ids", 0);
     let ids = Tensor::from_vec((0..18).map(|i| random.below(i, 11) as u32).collect(), [2, 9]).unwrap();
     no_grad(|| model.logits(&ids, adapters, &mut Pass::evaluation())).unwrap().to_f64_vec()
-}
-
-fn largest_difference(x: &[f64], y: &[f64]) -> f64 {
-    assert_eq!(x.len(), y.len());
-    x.iter().zip(y).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max)
 }
 
 #[test]

@@ -6,6 +6,7 @@ use hankel_ops::testing::{Array, Case, OPERATORS, ShapeRng, Values};
 use hankel_ops::{
     Head, Heads, Poles, ScanPath, Targets, add, add_scaled, attention, causal_conv, cross_entropy, rms_norm, scan,
 };
+use hankel_tests::largest_difference;
 use hankel_tests::operators::inputs;
 use proptest::prelude::*;
 
@@ -211,7 +212,7 @@ fn long_recurrences_agree_on_every_path() {
         let error = |(exact, found): (&Tensor, Tensor)| {
             let (exact, found) = (exact.to_f64_vec(), found.to_f64_vec());
             let scale = exact.iter().fold(1e-3, |m: f64, x| m.max(x.abs()));
-            exact.iter().zip(&found).map(|(a, b)| (a - b).abs() / scale).fold(0.0, f64::max)
+            largest_difference(&found, &exact) / scale
         };
         exact.iter().zip(run(device, DType::F32, path)).map(error).collect()
     };

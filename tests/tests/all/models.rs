@@ -48,6 +48,15 @@ fn shaken(config: &AdapterConfig, model: &TinyGpt, seed: u64) -> AdapterSet {
     adapters
 }
 
+/// The adapters of `config`; without it none, and the model itself is trained, as it is pretrained.
+fn trained(config: Option<&AdapterConfig>, model: &TinyGpt) -> AdapterSet {
+    let Some(config) = config else {
+        model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
+        return AdapterSet::none(&model.placement());
+    };
+    shaken(config, model, 2)
+}
+
 fn hrm(preset: HrmPreset, change: impl FnOnce(&mut HrmConfig)) -> AdapterConfig {
     let mut config = HrmConfig::new(preset, 4, 12, 9);
     change(&mut config);
@@ -139,6 +148,12 @@ fn variants() -> Vec<(&'static str, AdapterConfig)> {
     ]
 }
 
+/// The same, and pretraining.
+fn all() -> Vec<(&'static str, Option<AdapterConfig>)> {
+    let pretraining = [("pretraining", None)].into_iter();
+    pretraining.chain(variants().into_iter().map(|(name, config)| (name, Some(config)))).collect()
+}
+
 #[test]
 fn parameter_counts() {
     let count = |config: &TinyGptConfig| {
@@ -197,9 +212,9 @@ fn loss_of(
 
 #[test]
 fn gradients_of_the_whole_model_with_each_adapter() {
-    for (name, config) in variants() {
+    for (name, config) in all() {
         let model = TinyGpt::new(&TinyGptConfig { dropout: 0.1, init_std: 0.3, ..tiny() }, 1).unwrap();
-        let adapters = shaken(&config, &model, 2);
+        let adapters = trained(config.as_ref(), &model);
         for (_, adapter) in adapters.linears() {
             // Constants of the backward pass must be constants of the differences too.
             if let Some(dora) = adapter.downcast_ref::<Dora>() {
@@ -208,14 +223,8 @@ fn gradients_of_the_whole_model_with_each_adapter() {
         }
         model.to_dtype(DType::F64).unwrap();
         adapters.to_dtype(DType::F64).unwrap();
-        let trained: Vec<Parameter> = adapters.parameters();
-        let trained = if trained.is_empty() {
-            // Without an adapter the backbone itself is trained.
-            model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
-            model.parameters()
-        } else {
-            trained
-        };
+        let all = model.parameters().into_iter().chain(adapters.parameters());
+        let trained: Vec<Parameter> = all.filter(Parameter::is_trainable).collect();
         let values: Vec<Tensor> = trained.iter().map(Parameter::tensor).collect();
         let error = relative_error(&values, 6, |x| loss_of(&model, &adapters, &trained, x, false)).unwrap();
         assert!(error < 1e-6, "{name}: relative error of the gradient {error:e}");
@@ -223,16 +232,13 @@ fn gradients_of_the_whole_model_with_each_adapter() {
 }
 
 /// Loss and gradients in `f32` of a model with an adapter, by parameter.
-fn step_on(device: Device, config: &AdapterConfig, recompute: bool) -> BTreeMap<String, Vec<f64>> {
+fn step_on(device: Device, config: Option<&AdapterConfig>, recompute: bool) -> BTreeMap<String, Vec<f64>> {
     let sizes = TinyGptConfig { dropout: 0.1, init_std: 0.3, ..tiny() };
     let model = TinyGpt::new(&sizes, 1).unwrap();
-    let adapters = shaken(config, &model, 2);
+    let adapters = trained(config, &model);
     model.to_device(device).unwrap();
     adapters.to_device(device).unwrap();
     assert_eq!((model.device(), model.parameters()[3].tensor().device()), (device, device));
-    if adapters.parameters().is_empty() {
-        model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
-    }
     let loss = loss_of(&model, &adapters, &[], &[], recompute).unwrap();
     let mut all = BTreeMap::from([("loss".to_owned(), loss.to_f64_vec())]);
     let gradients = loss.backward().unwrap();
@@ -248,10 +254,10 @@ fn step_on(device: Device, config: &AdapterConfig, recompute: bool) -> BTreeMap<
 #[test]
 fn each_adapter_on_a_gpu() {
     let Some(gpu) = for_tests() else { return };
-    for (name, config) in variants() {
-        let here = step_on(Device::Cpu, &config, false);
+    for (name, config) in all() {
+        let here = step_on(Device::Cpu, config.as_ref(), false);
         for recompute in [false, true] {
-            let there = step_on(Device::Gpu(gpu), &config, recompute);
+            let there = step_on(Device::Gpu(gpu), config.as_ref(), recompute);
             assert_eq!(here.len(), there.len(), "{name}");
             for (parameter, here) in &here {
                 let size = here.iter().fold(1e-3, |m: f64, x| m.max(x.abs()));
@@ -279,12 +285,9 @@ fn joint_training_has_the_right_gradients() {
 
 #[test]
 fn recompute_changes_nothing() {
-    for (name, config) in variants() {
+    for (name, config) in all() {
         let model = TinyGpt::new(&TinyGptConfig { dropout: 0.2, ..tiny() }, 1).unwrap();
-        let adapters = shaken(&config, &model, 2);
-        if adapters.parameters().is_empty() {
-            model.parameters().iter().for_each(|p| p.set_trainable(true).unwrap());
-        }
+        let adapters = trained(config.as_ref(), &model);
         let trained: Vec<Parameter> = model.parameters().into_iter().chain(adapters.parameters()).collect();
         let gradients = |recompute| loss_of(&model, &adapters, &[], &[], recompute).unwrap().backward().unwrap();
         let (plain, again) = (gradients(false), gradients(true));
@@ -297,7 +300,7 @@ fn recompute_changes_nothing() {
 
 #[test]
 fn documents_and_parts() {
-    for (name, config) in variants().into_iter().skip(1) {
+    for (name, config) in variants() {
         let model = TinyGpt::new(&TinyGptConfig { init_std: 0.3, ..tiny() }, 1).unwrap();
         let adapters = shaken(&without_dropout(config), &model, 2);
         packed_documents_are_apart(name, &model, &adapters);
@@ -357,7 +360,7 @@ fn files_keep_every_bit() {
     let logits = |model: &TinyGpt, adapters: &AdapterSet| {
         no_grad(|| model.logits(&ids, adapters, &mut Pass::evaluation())).unwrap().to_f64_vec()
     };
-    for (name, config) in variants().into_iter().skip(1) {
+    for (name, config) in variants() {
         let adapters = shaken(&config, &model, 2);
         let path = folder.path().join(name.replace(' ', "-"));
         adapters.save(&path, Some("backbone")).unwrap();
@@ -393,7 +396,7 @@ fn files_keep_every_bit_of_doubles() {
     model.save(&folder.path().join("backbone")).unwrap();
     same(&model.parameters(), &TinyGpt::load(&folder.path().join("backbone")).unwrap().parameters(), "backbone");
     // In files PiSSA has other parameters: A and A0 are one.
-    for (name, config) in variants().into_iter().skip(1).filter(|(name, _)| *name != "pissa") {
+    for (name, config) in variants().into_iter().filter(|(name, _)| *name != "pissa") {
         let adapters = AdapterSet::on(&config, &model.placement(), &model.parameters(), 2).unwrap();
         widen(&adapters.parameters());
         let path = folder.path().join(name.replace(' ', "-"));

@@ -42,6 +42,34 @@ fn recording_does_not_change_the_output() {
     }
 }
 
+/// Outputs and gradients, however many threads share the work.
+#[test]
+fn bits_do_not_depend_on_threads() {
+    let bits = |case: &Case| -> Vec<Vec<u64>> {
+        let x = inputs(case, DType::F32, true).unwrap();
+        let out = (case.run)(&x).unwrap();
+        let seed = Random::new(2, "seed", 0).normal_vec::<f32>(out.elements(), 1.0);
+        let seed = Tensor::from_vec(seed, out.shape()).unwrap();
+        let gradients = if out.is_tracked() { out.backward_with(seed).unwrap() } else { Gradients::default() };
+        let found = std::iter::once(&out).chain(x.iter().filter_map(|x| gradients.get(x)));
+        found.map(|x| x.to_f64_vec().into_iter().map(f64::to_bits).collect()).collect()
+    };
+    let on = |threads: usize| -> Vec<(String, Vec<Vec<u64>>)> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| {
+            let cases =
+                OPERATORS.iter().flat_map(|operator| (operator.cases)().into_iter().map(move |c| (operator, c)));
+            cases.map(|(operator, case)| (format!("{} {}", operator.name, case.name), bits(&case))).collect()
+        })
+    };
+    let alone = on(1);
+    for threads in [2, 7] {
+        for ((name, alone), (_, found)) in alone.iter().zip(on(threads)) {
+            assert!(*alone == found, "{name} on {threads} threads");
+        }
+    }
+}
+
 /// In single precision, too.
 #[test]
 fn limits_that_are_none_are_refused() {

@@ -117,7 +117,7 @@ fn apart(place: &Place, one: &str, other: &str, stage: &str) -> f64 {
     let [one, other] = [one, other].map(|run| collect_losses(place, run, stage));
     assert_eq!(one.len(), other.len());
     assert!(one.len() > 1);
-    one.iter().zip(&other).map(|(a, b)| (a - b).abs() / a.abs()).fold(0.0, f64::max)
+    one.iter().zip(&other).map(|(a, b)| (a - b).abs() / a.abs()).max_by(f64::total_cmp).unwrap_or(0.0)
 }
 
 fn events(place: &Place, run: &str, kind: &str) -> Vec<Value> {
@@ -225,20 +225,20 @@ fn every_adapter_trains_as_on_the_cpu() {
 
 #[test]
 fn memory_stays_flat_and_a_step_over_the_budget_says_so() {
-    let Some(_) = for_tests() else { return };
+    let Some(gpu) = for_tests() else { return };
     let place = Place::new();
-    let long = TINY.replace("steps = 12", "steps = 100\ncheckpoint_every = 100\neval_every = 100\nlog_every = 10");
+    let long = TINY.replace("steps = 12", "steps = 40\ncheckpoint_every = 40\neval_every = 40\nlog_every = 4");
     place.fit(&long, "long", &["--set", "device=gpu", "--set", "train.accumulation=1"]);
     let bytes: Vec<u64> =
         events(&place, "long", "step").iter().map(|event| event["device_bytes"].as_u64().unwrap()).collect();
-    eprintln!("bytes of the pool every 10 steps: {bytes:?}");
+    eprintln!("bytes of the pool every 4 steps: {bytes:?}");
     assert!(bytes.len() == 10 && bytes.iter().all(|&later| later == bytes[0]), "{bytes:?}");
 
     place.write("config.toml", TINY.replace("steps = 12", "steps = 2"));
     let large = ["--set", "device=gpu", "--set", "train.batch_size=512", "--set", "gpu_memory=0.002"];
     let refused = place.run(&[&["fit", "config.toml", "--out", "run"], &large[..]].concat());
     refused.refused(&[
-        "`hrm` stopped at step 1: llvmpipe",
+        &format!("`hrm` stopped at step 1: {}", gpu.facts().name),
         " bytes for layers.0.",
         "are over the budget of 2.0 MiB: raise `gpu_memory`",
         "`train.batch_size`",

@@ -57,12 +57,17 @@ fn interrupted_and_killed_runs_end_with_the_same_bits() {
     place.fit(&configuration(), "whole", &[]);
     place.write("config.toml", configuration());
 
-    // Ctrl-C in the pretraining stage, then a kill in the adapter's, then to the end.
+    // Ctrl-C in the pretraining stage, what a cluster and a closed terminal send, then a kill in the adapter's, then to the end.
     let first = stop_at(&place, &["fit", "config.toml", "--out", "run"], "run", "pretrain-step-000007", "-INT");
     assert_eq!(first.code, Some(130), "{}", first.stderr);
     assert!(first.stderr.contains("continue with `train fit --out run --resume`"), "{}", first.stderr);
     let resume = ["fit", "--out", "run", "--resume"];
-    let second = stop_at(&place, &resume, "run", "hrm-step-000010", "-KILL");
+    for (name, signal) in [("pretrain-step-000028", "-TERM"), ("hrm-step-000005", "-HUP")] {
+        let ended = stop_at(&place, &resume, "run", name, signal);
+        assert_eq!(ended.code, Some(130), "{signal}: {}", ended.stderr);
+        assert!(ended.stderr.contains("continue with `train fit --out run --resume`"), "{}", ended.stderr);
+    }
+    let second = stop_at(&place, &resume, "run", "hrm-step-000030", "-KILL");
     assert_eq!(second.code, None, "killed");
     let third = stop_at(&place, &resume, "run", "full-step-000010", "-KILL");
     assert!(third.stderr.contains("resuming `hrm` after step"), "{}", third.stderr);

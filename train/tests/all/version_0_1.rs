@@ -99,7 +99,8 @@ fn stopped_runs_go_on_to_the_same_adapters() {
             for ((name, found), (other, expected)) in found.iter().zip(&expected) {
                 assert_eq!((name, found.len()), (other, expected.len()));
                 let size = expected.iter().fold(1e-3, |m: f64, x| m.max(x.abs()));
-                let error = found.iter().zip(expected).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs()));
+                let error =
+                    found.iter().zip(expected).map(|(a, b)| (a - b).abs()).max_by(f64::total_cmp).unwrap_or(0.0);
                 assert!(error <= 1e-3 * size, "{stopped} {name}: {error:e} of {size:e}");
             }
         }

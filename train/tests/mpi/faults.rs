@@ -63,8 +63,8 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_run_is_interrupted_on_four_and_resumed_on_one_and_three() {
-    // Long enough that the run is not over before the request comes.
-    let place = with_run_alone(800);
+    // The request comes after the first of 20 checkpoints.
+    let place = with_run_alone(100, 5);
     let mut command = on(&place, 4, &["fit", "config.toml", "--out", "run"]);
     // `mpirun` waits so many seconds, sends SIGTERM, waits again, and kills.
     command.env("OMPI_MCA_odls_base_sigkill_timeout", "3");
@@ -104,7 +104,7 @@ fn begin(run: &str) -> [&str; 4] {
 
 /// Kills one of three processes at some instant, and resumes on one to four: as often as asked for.
 fn kills(count: u64) {
-    let place = with_run_alone(60);
+    let place = with_run_alone(60, 12);
     let mut whole = (count > 1).then(|| {
         let begun = Instant::now();
         assert_eq!(finish(on(&place, 3, &begin("whole"))).code, Some(0));

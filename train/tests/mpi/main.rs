@@ -142,10 +142,10 @@ fn same(place: &Place, one: &str, other: &str) {
     }
 }
 
-/// A place with the configuration, for so many steps, and with its run `alone` on one process.
-fn with_run_alone(steps: usize) -> Place {
+/// A place with the configuration, for so many steps and a checkpoint every so often, and with its run `alone` on one process.
+fn with_run_alone(steps: usize, every: usize) -> Place {
     let place = Place::new();
     let config = CONFIG.replace("steps = 20", &format!("steps = {steps}"));
-    place.fit(&config.replace("every = 4", &format!("every = {}", steps / 5)), "alone", &[]);
+    place.fit(&config.replace("every = 4", &format!("every = {every}")), "alone", &[]);
     place
 }

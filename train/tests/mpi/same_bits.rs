@@ -6,7 +6,7 @@ use std::fs;
 
 #[test]
 fn any_number_of_processes_ends_with_the_same_bits() {
-    let place = with_run_alone(20);
+    let place = with_run_alone(20, 4);
     for processes in [2, 3, 4] {
         let out = format!("on-{processes}");
         let finished = finish(on(&place, processes, &["fit", "config.toml", "--out", &out]));

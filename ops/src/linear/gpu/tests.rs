@@ -258,9 +258,9 @@ fn results_of_cooperative_matrices_are_scaled_and_added() {
         };
         let out = Output::new(gpu, (m + 2) * n).unwrap();
         // In launches of one tile.
-        gpu.set_longest_launch(1e4);
+        let usual = gpu.set_longest_launch(1e4);
         assert!(cooperative::gemm(gpu, left, right, how, out.buffer()).unwrap());
-        gpu.set_longest_launch(1e12);
+        gpu.set_longest_launch(usual);
         let found = out.finish([m + 2, n]).unwrap().to_f64_vec().split_off(2 * n);
         let product = product(&a.to_f64_vec(), &b.to_f64_vec(), Sizes { m, n, k }, [false, true]);
         let [base, bias, gate] = [base, bias, gate].map(|x| x.to_f64_vec());

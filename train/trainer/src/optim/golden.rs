@@ -57,8 +57,10 @@ pub(crate) fn close<T: Float>(golden: &Golden, name: &str, found: &Tensor) {
     let about = &golden.facts()["tensors"][name];
     let reference = golden.values(name);
     let limit = about[if size_of::<T>() == 4 { "tol_f32" } else { "tol_f64" }].as_f64().unwrap();
-    let largest = |values: &[f64]| values.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
-    let error = largest(&found.to_f64_vec().iter().zip(&reference).map(|(a, b)| a - b).collect::<Vec<_>>());
+    let largest = |values: &[f64]| values.iter().map(|x| x.abs()).max_by(f64::total_cmp).unwrap_or(0.0);
+    let found = found.to_f64_vec();
+    assert_eq!(found.len(), reference.len(), "{name}");
+    let error = largest(&found.iter().zip(&reference).map(|(a, b)| a - b).collect::<Vec<_>>());
     let allowed = match about["metric"].as_str().unwrap() {
         "rel_max" if largest(&reference) == 0.0 => limit,
         "rel_max" => limit * largest(&reference),

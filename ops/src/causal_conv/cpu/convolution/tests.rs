@@ -8,9 +8,11 @@ fn normal<T: Real>(len: usize, name: &str) -> Vec<T> {
     (0..len as u64).map(|i| T::of(f64::from(random.normal(i) as f32))).collect()
 }
 
+/// NaN where an element is, as one that was never written.
 fn error<T: Real>(found: &[T], expected: &[f64]) -> f64 {
+    assert_eq!(found.len(), expected.len());
     let scale = expected.iter().fold(1e-30, |a: f64, b| a.max(b.abs()));
-    found.iter().zip(expected).map(|(a, b)| (a.f64() - b).abs()).fold(0.0, f64::max) / scale
+    found.iter().zip(expected).map(|(a, b)| (a.f64() - b).abs()).max_by(f64::total_cmp).unwrap_or(0.0) / scale
 }
 
 /// The definition, in doubles.

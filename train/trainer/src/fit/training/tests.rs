@@ -16,6 +16,18 @@ fn losses(overrides: &[&str], steps: usize) -> (Vec<f64>, Vec<f64>) {
 }
 
 fn losses_of(text: &str, overrides: &[&str], steps: usize, group: &Group) -> (Vec<f64>, Vec<f64>) {
+    with_training(text, overrides, group, |training| {
+        let mut step = || {
+            training.step().unwrap();
+            training.read().unwrap()[0].loss
+        };
+        let losses = (0..steps).map(|_| step()).collect();
+        let parameters = training.model().adapters.parameters();
+        (losses, parameters.iter().flat_map(|parameter| parameter.tensor().to_f64_vec()).collect())
+    })
+}
+
+fn with_training<R>(text: &str, overrides: &[&str], group: &Group, then: impl FnOnce(&mut Training<'_>) -> R) -> R {
     let overrides: Vec<String> = overrides.iter().map(|&text| text.to_owned()).collect();
     let (config, _) = Config::load(text, "t.toml", &overrides).unwrap();
     let snapshot = BackboneSnapshot::new(&config).unwrap();
@@ -24,14 +36,7 @@ fn losses_of(text: &str, overrides: &[&str], steps: usize, group: &Group) -> (Ve
     let settings = config.adapter[0].method.settings(&context).unwrap().unwrap();
     let model = snapshot.with_adapters(AdapterSet::new(&settings, &placement, 0).unwrap()).unwrap();
     let task = config.task.build().unwrap();
-    let mut training = Training::new(&model, &*task, &config.train, config.seed, group).unwrap();
-    let mut step = || {
-        training.step().unwrap();
-        training.read().unwrap()[0].loss
-    };
-    let losses = (0..steps).map(|_| step()).collect();
-    let end = model.adapters.parameters().iter().flat_map(|parameter| parameter.tensor().to_f64_vec()).collect();
-    (losses, end)
+    then(&mut Training::new(&model, &*task, &config.train, config.seed, group).unwrap())
 }
 
 #[test]
@@ -108,6 +113,28 @@ fn the_number_of_processes_changes_no_bit() {
                 }
             }
         }
+    }
+}
+
+/// One bit in one process is enough, and all of them are told.
+#[test]
+fn processes_that_have_learnt_something_else_stop() {
+    let said = together(3, Network::default(), |group| {
+        with_training(TEXT, &["train.accumulation=3"], group, |training| {
+            training.step().unwrap();
+            training.check_same().unwrap();
+            if group.rank() == 2 {
+                let parameter = &training.model().adapters.parameters()[0];
+                parameter.update(|value| {
+                    let first = &mut value.data_mut::<f64>().unwrap()[0];
+                    *first = f64::from_bits(first.to_bits() ^ 1);
+                });
+            }
+            training.check_same().unwrap_err().to_string()
+        })
+    });
+    for told in said {
+        assert!(told.starts_with("after step 1 process 2 has other parameters than process 0"), "{told}");
     }
 }
 
