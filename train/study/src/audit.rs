@@ -72,11 +72,9 @@ pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
     }
     out += "\n## Computed\n\nThese need no training; they are computed whenever this page is written (`train/study/src/computed.rs`).\n";
     for claim in &computed {
-        let verdict = match (claim.holds(), claim.by_construction) {
-            (false, _) => "**Not confirmed**".to_owned(),
-            (true, "") => "**Confirmed**".to_owned(),
-            (true, why) => format!("**True by construction**: {why}"),
-        };
+        let verdict = claim.verdict();
+        let why = if verdict.reason().is_empty() { String::new() } else { format!(": {}", verdict.reason()) };
+        let verdict = format!("**{}**{why}", capitalised(verdict.name()));
         let test = claim.p().map_or_else(String::new, |[p, among_all]| {
             let (p, among_all) = (number(p), number(among_all));
             format!("- Test of the claim: p = {p}; times the {} tests of the page {among_all}.\n", claim.tests)
@@ -197,7 +195,10 @@ fn one(outcome: &Outcome, cells: &[Cell]) -> String {
     if !claim.released.is_empty() {
         let _ = writeln!(out, "- Its released code: {}.", claim.released);
     }
-    let control = claim.control.as_ref().map_or_else(String::new, |row| format!(", and that of `{row}` is outside"));
+    let control = claim
+        .control
+        .as_ref()
+        .map_or_else(String::new, |row| format!(", and `{row}`, trained as long, is shown to do better"));
     let _ = writeln!(out, "- Ours: {}. It stands if {}{control}.", claim.ours, claim.expect.describe());
     let mut at = |scale: &Option<String>, measured: &Measured, decides: &str| {
         if measured.groups.is_empty() {

@@ -45,7 +45,7 @@ pub struct Claim {
     /// Why no data could speak against it, if that is so.
     #[serde(default)]
     pub by_construction: String,
-    /// The row that has to leave the range that is claimed when it is trained as long, for a row's staying there to say anything.
+    /// The row that has to do better than the range that is claimed when it is trained as long, for a row's staying there to say anything.
     #[serde(default)]
     pub control: Option<String>,
     /// Scales that can tell.
@@ -148,7 +148,7 @@ impl Claim {
         let unfinished = |scale: &Option<String>, own: &[&Cell]| -> Option<String> {
             let plan = plans.iter().find(|plan| plan.experiment == self.experiment && plan.scale == *scale);
             let incomplete = plan.filter(|plan| !plan.is_complete(cells)).and_then(|plan| plan.deviation(cells));
-            incomplete.or_else(|| comparison::missing(&self.measure, own))
+            incomplete.or_else(|| comparison::missing(&self.measure, self.control.as_ref(), own))
         };
         let evaluated = self.scales.iter().map(|scale| Some(scale.clone())).filter(|scale| !at(scale).is_empty());
         let mut outcomes: Vec<(bool, Outcome)> = evaluated

@@ -1,6 +1,6 @@
 //! Claims that need no training: they are computed whenever the page is written.
 
-use crate::claims::{Expect, Finding};
+use crate::claims::{Expect, Finding, Verdict};
 use crate::measure::Group;
 use crate::statistics::{CONFIDENCE, Summary, slope};
 use crate::units::Unit;
@@ -25,7 +25,7 @@ pub(crate) struct Computed {
     pub by_construction: &'static str,
     /// The figures.
     pub group: Group,
-    /// Tests among which its own is one.
+    /// Tests of the page, where it is one of them.
     pub tests: usize,
 }
 
@@ -47,10 +47,19 @@ impl Computed {
         Computed { id, paper, ours, expect, by_construction: "", group, tests: 1 }
     }
 
-    /// Whether the figures show it.
-    pub(crate) fn holds(&self) -> bool {
-        let by_chance = self.p().is_some_and(|[_, among_all]| among_all > 1.0 - CONFIDENCE);
-        self.expect.evaluate(&self.group) == Finding::Shown && !by_chance
+    /// What the figures say.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match (self.expect.evaluate(&self.group), self.p()) {
+            (Finding::Shown, _) if !self.by_construction.is_empty() => {
+                Verdict::ByConstruction(self.by_construction.to_owned())
+            }
+            (Finding::Shown, Some([_, among_all])) if among_all > 1.0 - CONFIDENCE => {
+                Verdict::Undecided(format!("undecided among {} tests, though shown by its own", self.tests))
+            }
+            (Finding::Shown, _) => Verdict::Confirmed,
+            (Finding::Undecided | Finding::TooFew, _) => Verdict::Undecided("undecided".to_owned()),
+            (Finding::Contrary | Finding::Outside, _) => Verdict::NotConfirmed(String::new()),
+        }
     }
 
     /// The probability by itself of figures that speak for it at least as clearly, and that after Bonferroni's correction; `None` for what is
@@ -61,7 +70,7 @@ impl Computed {
     }
 }
 
-/// All of them. Where one is a test, it is one more than the `others` of the page.
+/// All of them. Those that are tests are so many more than the `others` of the page.
 ///
 /// # Panics
 /// Never on the systems that are drawn here: a test computes them.
@@ -85,7 +94,8 @@ pub(crate) fn all(others: usize) -> Vec<Computed> {
         Expect::Within(-0.6, -0.4),
         (0..20).map(|seed| convergence(seed).expect(drawn)).collect(),
     ));
-    all.into_iter().map(|claim| Computed { tests: others + 1, ..claim }).collect()
+    let tests = others + all.iter().filter(|claim| claim.p().is_some()).count();
+    all.into_iter().map(|claim| Computed { tests, ..claim }).collect()
 }
 
 /// Sizes of a Mistral model.
@@ -250,18 +260,20 @@ mod tests {
         let figures = |id: &str| all.iter().find(|computed| computed.id == id).unwrap();
         // REFERENCE: r (2 D + D + 1024) a layer.
         assert!((figures("mistral-iso-parameters").group.values[0] - 8_390_688.0 / 6_815_744.0).abs() < 1e-12);
-        assert!(!figures("mistral-iso-parameters").holds() && figures("mistral-parameters").holds());
-        assert!(figures("mistral-share").holds() && figures("reduced-stability").holds());
+        let holds = |id: &str| figures(id).verdict() == Verdict::Confirmed;
+        assert!(!holds("mistral-iso-parameters") && holds("mistral-parameters") && holds("mistral-share"));
+        assert!(matches!(figures("reduced-stability").verdict(), Verdict::ByConstruction(_)));
         // By hand: 3 x 16 x 2.5 x 1024 x 10 over 4 x 16 x 128 x 512, and a pole of 0.97: ln 100 / 0.030459.
         let transforms = &figures("complexity-projections").group.values;
-        assert!((transforms[0] - 1_228_800.0 / 4_194_304.0).abs() < 1e-12 && figures("complexity-projections").holds());
-        assert!(!figures("complexity-sequential").holds() && !figures("memory-depth").holds());
+        assert!((transforms[0] - 1_228_800.0 / 4_194_304.0).abs() < 1e-12 && holds("complexity-projections"));
+        assert!(!holds("complexity-sequential") && !holds("memory-depth"));
         assert!((figures("memory-depth").group.values[0] - 151.19).abs() < 0.01);
         let slopes = figures("empirical-gramians");
-        assert!(slopes.holds(), "{:?}", slopes.group.values);
+        assert_eq!(slopes.verdict(), Verdict::Confirmed, "{:?}", slopes.group.values);
         // Chance shows as much among very many tests; counts are no tests.
         let among_many = super::all(100_000);
-        let holds = |id: &str| among_many.iter().find(|computed| computed.id == id).unwrap().holds();
-        assert!(!holds("empirical-gramians") && holds("mistral-parameters"));
+        let verdict = |id: &str| among_many.iter().find(|computed| computed.id == id).unwrap().verdict();
+        assert!(matches!(verdict("empirical-gramians"), Verdict::Undecided(_)));
+        assert_eq!(verdict("mistral-parameters"), Verdict::Confirmed);
     }
 }

@@ -1,6 +1,5 @@
 //! What pages of docs/ say in figures stands in the files of results that they name.
 
-use hankel_models::lti::Method;
 use hankel_trainer::format::thousands;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -305,16 +304,6 @@ fn truncated_adapters_are_their_result() {
         ["regularized", "regularized-epsilon-0.05", "reduced-on-the-way"].map(|name| of(name).0);
     assert!(page.contains(&format!("reaches loss {whole:.4} and keeps {three:.4} with **three** states per layer")));
     assert!(page.contains(&format!("it ends at {on_the_way:.4}.")));
-}
-
-/// Every method of reduction has a row, and is among the values of `method`.
-#[test]
-fn methods_are_on_their_pages() {
-    let (rows, keys) = (page("truncation.md"), page("configuration.md"));
-    for name in Method::NAMES {
-        assert!(rows.contains(&format!("\n| `{name}` | ")), "no row of `{name}` in truncation.md");
-        assert!(keys.contains(&format!("`\"{name}\"`")), "`{name}` is not in configuration.md");
-    }
 }
 
 /// The table of truncation under weights in truncation.md: means over all seeds of the file.

@@ -57,20 +57,22 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed], cells: &[Cel
         };
         each(kind).map(row).collect()
     };
-    let of_computed = |title: &str, holds: bool| -> String {
-        let found =
-            computed.iter().filter(|claim| claim.holds() == holds && (!holds || claim.by_construction.is_empty()));
+    let of_computed = |title: &str, kind: fn(&Verdict) -> bool| -> String {
+        let found = computed.iter().filter(|claim| kind(&claim.verdict()));
         let of_one = |it: &Computed| result(slice::from_ref(&it.group), it.expect);
         found.map(|it| row(title, it.id, it.paper, it.ours, &of_one(it), it.expect)).collect()
     };
     let (holds, fails) = ("**holds**", "**does not hold**");
-    out += &claims(holds, |verdict| matches!(verdict, Verdict::Confirmed));
-    out += &of_computed(holds, true);
+    let (confirmed, refuted): (fn(&Verdict) -> bool, fn(&Verdict) -> bool) =
+        (|verdict| matches!(verdict, Verdict::Confirmed), |verdict| matches!(verdict, Verdict::NotConfirmed(_)));
+    out += &claims(holds, confirmed);
+    out += &of_computed(holds, confirmed);
     out += &claims("holds where it was run", |verdict| matches!(verdict, Verdict::InPart(_)));
-    out += &claims(fails, |verdict| matches!(verdict, Verdict::NotConfirmed(_)));
-    out += &of_computed(fails, false);
+    out += &claims(fails, refuted);
+    out += &of_computed(fails, refuted);
     let mut open = |title: &str, why: &str, kind: fn(&Verdict) -> bool| {
-        let names: Vec<String> = each(kind).map(|outcome| link(&outcome.claim.id)).collect();
+        let of_computed = computed.iter().filter(|claim| kind(&claim.verdict())).map(|claim| link(claim.id));
+        let names: Vec<String> = each(kind).map(|outcome| link(&outcome.claim.id)).chain(of_computed).collect();
         if !names.is_empty() {
             let _ = writeln!(out, "| {title} | {} {why}: {} | | | |", names.len(), names.join(", "));
         }
@@ -84,13 +86,13 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed], cells: &[Cel
     open(unknown, "where a row still learns, or nothing tells", |v| matches!(v, Verdict::NotConverged(_)));
     open(
         unknown,
-        "where a row is no better than no adapter, or than what one symbol tells, or its control learns nothing either",
+        "where a row is no better than no adapter, or than what one symbol tells, or its control does no better than chance either",
         |v| matches!(v, Verdict::NoComparison(_)),
     );
     open(unknown, "not measured", |v| matches!(v, Verdict::NotMeasured(_)));
     open("takes other hardware", "a GPU, most of them Mistral-7B", |v| matches!(v, Verdict::NotTestable(_)));
     let by_construction = each(|v| matches!(v, Verdict::ByConstruction(_))).map(|outcome| link(&outcome.claim.id));
-    let theorems = computed.iter().filter(|claim| claim.holds() && !claim.by_construction.is_empty());
+    let theorems = computed.iter().filter(|claim| matches!(claim.verdict(), Verdict::ByConstruction(_)));
     let names: Vec<String> = by_construction.chain(theorems.map(|claim| link(claim.id))).collect();
     let _ = writeln!(out, "| could not fail | {} by construction: {} | | | |", names.len(), names.join(", "));
     out

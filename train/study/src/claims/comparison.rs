@@ -295,27 +295,38 @@ pub(super) fn any_would_agree(measure: &Measure, expect: Expect, cells: &[&Cell]
     })
 }
 
-/// Why the staying of a row within the range that is claimed says nothing, if the `control` is not outside at every point.
+/// Why the staying of a row within the range that is claimed says nothing, if the `control` does not leave it at every point, on the side that
+/// is better.
 pub(super) fn control_stays(measure: &Measure, expect: Expect, control: &str, cells: &[&Cell]) -> Option<String> {
     let of_it = Measure { row: vec![control.to_owned()], ..measure.clone() };
-    let groups = measure::measure(&of_it, cells).groups;
-    if groups.is_empty() {
-        return Some(format!("no figures of {control}, the control, are on record"));
+    let found = measure::measure(&of_it, cells);
+    if found.groups.is_empty() || !found.missing.is_empty() {
+        let places = if found.missing.is_empty() { String::new() } else { format!(" at {}", found.missing.join("; ")) };
+        return Some(format!("no figures of {control}, the control, are on record{places}"));
     }
-    let group = groups.iter().find(|group| expect.evaluate(group) != Finding::Outside)?;
-    let place = if group.label.is_empty() { String::new() } else { format!(" at {}", group.label) };
-    let found = match group.estimate(0.0) {
-        Some(Estimate { interval: (low, high), .. }) => format!(", {} to {}", number(low), number(high)),
-        None => String::new(),
+    let is_better = |mean: f64| match expect {
+        Expect::Within(low, high) => {
+            if metric::larger_is_better(&measure.of) {
+                mean > high
+            } else {
+                mean < low
+            }
+        }
+        _ => false,
     };
-    Some(format!(
-        "{control}, the control, does not leave the range either{place} ({}{found})",
-        number(group.summary.mean)
-    ))
+    let leaves = |group: &&Group| expect.evaluate(group) == Finding::Outside && is_better(group.summary.mean);
+    let group = found.groups.iter().find(|group| !leaves(group))?;
+    let place = if group.label.is_empty() { String::new() } else { format!(" at {}", group.label) };
+    let interval = match group.estimate(0.0) {
+        Some(Estimate { interval: (low, high), .. }) => format!("{} to {}", number(low), number(high)),
+        None => "a single run".to_owned(),
+    };
+    let mean = number(group.summary.mean);
+    Some(format!("{control}, the control, is not shown to do better than the range either{place} ({mean}, {interval})"))
 }
 
 /// Rows that a measure names and that not every run has, or came to nothing in.
-pub(super) fn missing(measure: &Measure, cells: &[&Cell]) -> Option<String> {
+pub(super) fn missing(measure: &Measure, control: Option<&String>, cells: &[&Cell]) -> Option<String> {
     let cells: Vec<(&Cell, &RunResult)> =
         measure::concerned(measure, cells).into_iter().filter_map(|cell| Some((cell, cell.result.as_ref()?))).collect();
     let is_there = |name: &str, (cell, result): &(&Cell, &RunResult)| {
@@ -326,7 +337,7 @@ pub(super) fn missing(measure: &Measure, cells: &[&Cell]) -> Option<String> {
     };
     // The row of one cell may be compared with that of another, which has other rows.
     let sides = if measure.against_where.is_empty() { &measure.against[..] } else { &[] };
-    measure.row.iter().chain(sides).find_map(|name| {
+    measure.row.iter().chain(sides).chain(control).find_map(|name| {
         let with_it = cells.iter().filter(|cell| is_there(name, cell)).count();
         (with_it < cells.len()).then(|| format!("{with_it} of {} runs have {name}", cells.len()))
     })

@@ -66,6 +66,8 @@ fn the_list_is_sound() {
         assert!(claim.points > 0 || claim.measure.by.is_empty(), "{}: at how many points?", claim.id);
         assert!(!claim.paper.is_empty() && !claim.ours.is_empty() && !claim.scales.is_empty(), "{}", claim.id);
         assert!(claim.scales.iter().all(|scale| scale != SMOKE), "{}", claim.id);
+        let is_range = matches!(claim.expect, Expect::Within(..));
+        assert!(claim.control.is_none() || is_range, "{}: a control has to leave a range", claim.id);
         let outcome = claim.evaluate_alone(&[], &[]);
         assert!(matches!(outcome.verdict, Verdict::NotMeasured(_) | Verdict::NotTestable(_)), "{}", claim.id);
     }
