@@ -5,7 +5,7 @@ mod record;
 use super::CheckFailed;
 use super::device::DeviceArgs;
 use super::fit::load_run;
-use super::generate::attach;
+use super::model::attach;
 use crate::adapters;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ValueEnum;

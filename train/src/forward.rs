@@ -2,7 +2,7 @@
 
 use super::device::DeviceArgs;
 use super::fit::is_model;
-use super::generate::{LENGTH, attach};
+use super::model::{LENGTH, attach};
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad, with_precision};
 use hankel_io::terminal;

@@ -3,23 +3,20 @@
 use super::device::DeviceArgs;
 use super::fit::{is_model, load_run};
 use super::limit::Limit;
+use super::model::{LENGTH, ModelArgs, attach, checked};
 use crate::adapters;
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{Precision, with_precision};
 use hankel_io::terminal;
 use hankel_io::{Existing, write_file};
 use hankel_models::tokenizer::{TOKENIZER_FILE, TextStream, TokenTexts};
-use hankel_models::{AdapterSet, Generator, Sampling, StopFilter, Tokenizer, TurnStart};
-use hankel_trainer::config::Quantize;
+use hankel_models::{Generator, Sampling, StopFilter, Tokenizer, TurnStart};
 use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::tasks::TokenKind;
 use hankel_trainer::tasks::maestro::events::{Event, decode, token};
 use hankel_trainer::tasks::maestro::midi;
 use hankel_trainer::tell;
 use std::path::{Path, PathBuf};
-
-/// Length for which the scan of an adapter that does not say is chosen.
-pub const LENGTH: usize = 512;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -28,13 +25,8 @@ pub struct Args {
     /// Model directory instead of a run
     #[arg(long, value_name = "DIR", conflicts_with = "run")]
     model: Option<PathBuf>,
-    /// Quantise the model while loading
-    #[arg(long, value_enum, requires = "model")]
-    quantize: Option<Quantize>,
-    /// Text that begins a turn, where attention starts afresh and the adapter's state goes on; a run has its own
-    /// (`task.turn_start`)
-    #[arg(long, value_name = "TEXT", requires = "model")]
-    turn_start: Option<String>,
+    #[command(flatten)]
+    of_model: ModelArgs,
     /// Adapter: a name of the run's or a directory; the backbone alone when left out
     #[arg(long, value_name = "NAME|DIR")]
     adapter: Option<String>,
@@ -68,15 +60,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let sampling = Sampling {
+    let sampling = checked(Sampling {
         temperature: args.temperature,
         top_p: args.top_p,
         repetition_penalty: args.repetition_penalty,
         seed: args.seed,
-    };
-    if let Err(problem) = sampling.check() {
-        bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
-    }
+    })?;
     if let Some(file) = args.midi.as_ref().filter(|file| file.exists()) {
         bail!("--midi {}: this file exists already: remove it, or name another", file.display());
     }
@@ -147,15 +136,14 @@ fn load(args: &Args) -> Result<Loaded> {
         );
         let (device, precision) = args.device.open()?;
         let read = Read::of(directory, &args.prompt, &args.stop)?;
-        let snapshot = BackboneSnapshot::from_model(directory, args.quantize.is_some(), precision, device)?;
+        let snapshot = BackboneSnapshot::from_model(directory, args.of_model.quantizes(), precision, device)?;
         let codec = Codec::of_model(directory, read, &snapshot)?;
-        let turn_start = turn_start(directory, args.turn_start.as_deref())?;
+        let turn_start = args.of_model.turn_start(directory)?;
         let model = attach(&snapshot, args.adapter.as_deref().map(Path::new), LENGTH)?;
         return Ok(Loaded { model, codec, precision: precision.of_products(), turn_start });
     }
     let run = args.run.as_deref().context("name a run directory, or a model directory with --model")?;
-    ensure!(args.turn_start.is_none(), "--turn-start is for a model; the run {} has its own", run.display());
-    ensure!(args.quantize.is_none(), "--quantize is for a model; the run {} has its own", run.display());
+    args.of_model.ensure_none(run)?;
     let mut config = load_run(run)?;
     args.device.apply(&mut config)?;
     // The run's own tokenizer, which may be another than the one beside its backbone.
@@ -181,22 +169,6 @@ fn load(args: &Args) -> Result<Loaded> {
     let adapter = args.adapter.as_ref().map_or(Ok(None), |name| adapters::directory(run, name))?;
     let model = attach(&snapshot, adapter.as_deref(), config.task.sequence_length())?;
     Ok(Loaded { model, codec, precision, turn_start })
-}
-
-/// What begins a turn of a model, for `--turn-start TEXT`.
-pub fn turn_start(model: &Path, text: Option<&str>) -> Result<Option<TurnStart>> {
-    let Some(text) = text else { return Ok(None) };
-    let start = TurnStart::new(&Tokenizer::load(model)?, text)?;
-    ensure!(start.is_some(), "--turn-start {text:?} has no tokens");
-    Ok(start)
-}
-
-/// The backbone with the adapter in a directory, or alone.
-pub fn attach(snapshot: &BackboneSnapshot, adapter: Option<&Path>, length: usize) -> Result<Model> {
-    match adapter {
-        Some(directory) => snapshot.with_saved_adapter(directory, length),
-        None => Ok(snapshot.with_adapters(AdapterSet::none(&snapshot.backbone().placement()))?),
-    }
 }
 
 /// How tokens and text belong together.

@@ -17,6 +17,7 @@ mod generate;
 mod init_model;
 mod limit;
 mod merge;
+mod model;
 mod more_steps;
 mod predict;
 mod quantize;

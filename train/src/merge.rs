@@ -1,6 +1,6 @@
 //! `train merge`.
 
-use super::generate::{LENGTH, attach};
+use super::model::{LENGTH, attach};
 use crate::adapters::ensure_no_run;
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;

@@ -2,13 +2,13 @@
 
 use super::device::DeviceArgs;
 use super::fit::{ensure_model, load_run};
-use super::generate::{LENGTH, attach};
+use super::model::{LENGTH, ModelArgs, attach, checked};
 use crate::adapters;
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{Precision, with_precision};
 use hankel_io::{Existing, terminal, write_file};
 use hankel_models::{Generator, Sampling, StopFilter};
-use hankel_trainer::config::{Config, Quantize};
+use hankel_trainer::config::Config;
 use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::run::{Finder, fingerprint};
@@ -42,10 +42,6 @@ pub struct Args {
     /// What a model reads of a line; a run has its own
     #[arg(long, value_name = "TEMPLATE")]
     prompt: Option<String>,
-    /// Text that begins a turn, where attention starts afresh and the adapter's state goes on; a run has its own
-    /// (`task.turn_start`)
-    #[arg(long, value_name = "TEXT")]
-    turn_start: Option<String>,
     /// Tokens of an answer, at most; what the run says, or 128 (a quarter of a length below 512), when left out
     #[arg(long)]
     max_tokens: Option<usize>,
@@ -65,9 +61,8 @@ pub struct Args {
     /// Seed of the sampling
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Quantise the model while loading; a run has its own
-    #[arg(long, value_enum)]
-    quantize: Option<Quantize>,
+    #[command(flatten)]
+    of_model: ModelArgs,
     #[command(flatten)]
     device: DeviceArgs,
     /// Print the facts as JSON
@@ -87,15 +82,12 @@ pub fn run(args: &Args) -> Result<()> {
         TaskConfig::Text(task) => task.repetition_penalty,
         _ => None,
     });
-    let sampling = Sampling {
+    let sampling = checked(Sampling {
         temperature: args.temperature,
         top_p: args.top_p,
         repetition_penalty: args.repetition_penalty.or(penalty).unwrap_or(1.0),
         seed: args.seed,
-    };
-    if let Err(problem) = sampling.check() {
-        bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
-    }
+    })?;
     let records = Records::read(&args.file)?;
     let settings = settings(args, run.as_ref(), sampling, &records)?;
     Output::check(&args.output, &settings)?;
@@ -180,7 +172,7 @@ fn answer_all(
         }
     }
     problems.warn();
-    if let Some(text) = args.turn_start.as_ref().filter(|_| !divided) {
+    if let Some(text) = args.of_model.turn_start.as_ref().filter(|_| !divided) {
         tell!("warning: --turn-start {text:?} begins no second turn in any prompt: attention started afresh nowhere");
     }
     if cut > 0 {
@@ -234,8 +226,7 @@ fn load(args: &Args, run: Option<Config>) -> Result<Loaded> {
     let model = &args.model;
     if let Some(mut config) = run {
         ensure!(args.prompt.is_none(), "--prompt: {} is a run, whose `task.prompt` is used", model.display());
-        ensure!(args.turn_start.is_none(), "--turn-start is for a model; the run {} has its own", model.display());
-        ensure!(args.quantize.is_none(), "--quantize is for a model; the run {} has its own", model.display());
+        args.of_model.ensure_none(model)?;
         args.device.apply(&mut config)?;
         let prompts = Prompts::of_run(&config.task, args.max_tokens)?;
         let snapshot = BackboneSnapshot::from_run(&config, model)?;
@@ -247,10 +238,11 @@ fn load(args: &Args, run: Option<Config>) -> Result<Loaded> {
         return Ok(Loaded { model, prompts, precision, stop });
     }
     let (device, precision) = args.device.open()?;
-    let snapshot = BackboneSnapshot::from_model(model, args.quantize.is_some(), precision, device)?;
+    let snapshot = BackboneSnapshot::from_model(model, args.of_model.quantizes(), precision, device)?;
     let length = snapshot.backbone().made_for().unwrap_or(LONGEST);
-    ensure!(args.turn_start.as_deref() != Some(""), "--turn-start \"\" has no tokens");
-    let template = (args.prompt.as_deref().unwrap_or("{prompt}"), args.turn_start.as_deref());
+    let turn_start = args.of_model.turn_start.as_deref();
+    ensure!(turn_start != Some(""), "--turn-start \"\" has no tokens");
+    let template = (args.prompt.as_deref().unwrap_or("{prompt}"), turn_start);
     let prompts = Prompts::of_model(model, length, args.max_tokens, template)?;
     prompts.tokenizer().check(snapshot.backbone().vocabulary())?;
     let attached = attach(&snapshot, args.adapter.as_deref().map(Path::new), LENGTH)?;
@@ -264,7 +256,7 @@ fn settings(args: &Args, run: Option<&Config>, sampling: Sampling, records: &Rec
         let found = path.canonicalize().with_context(|| path.display().to_string())?;
         anyhow::Ok(found.to_string_lossy().into_owned())
     };
-    let quantize = args.quantize.as_ref().map(|_| "nf4");
+    let quantize = args.of_model.quantizes().then_some("nf4");
     let mut settings = json!({
         "model": absolute(&args.model)?,
         "quantize": quantize,
@@ -279,7 +271,7 @@ fn settings(args: &Args, run: Option<&Config>, sampling: Sampling, records: &Rec
         "seed": sampling.seed,
     });
     // Files that were begun before there were turns have no such key.
-    if let Some(start) = &args.turn_start {
+    if let Some(start) = &args.of_model.turn_start {
         settings["turn_start"] = start.as_str().into();
     }
     for (option, given) in args.device.given() {

@@ -5,8 +5,8 @@ mod input;
 
 use super::device::DeviceArgs;
 use super::fit::{ensure_model, load_run};
-use super::generate::{LENGTH, attach, turn_start};
 use super::limit::Limit;
+use super::model::{LENGTH, ModelArgs, attach, checked};
 use crate::adapters;
 use anyhow::{Result, bail, ensure};
 use conversation::Conversation;
@@ -14,7 +14,6 @@ use hankel_core::{Precision, with_precision};
 use hankel_io::terminal;
 use hankel_models::chat::ChatTemplate;
 use hankel_models::{Generator, Sampling, Tokenizer, TurnStart};
-use hankel_trainer::config::Quantize;
 use hankel_trainer::fit::{BackboneSnapshot, Model};
 use hankel_trainer::format::counted;
 use hankel_trainer::run::interrupt;
@@ -57,13 +56,8 @@ pub struct Args {
     /// Seed of the sampling
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Quantise the model while loading; a run has its own
-    #[arg(long, value_enum)]
-    quantize: Option<Quantize>,
-    /// Text that begins a turn, `<|im_start|>user` say: attention starts afresh there, and what was said before is known by
-    /// what the adapter remembers alone; a run has its own (`task.turn_start`)
-    #[arg(long, value_name = "TEXT")]
-    turn_start: Option<String>,
+    #[command(flatten)]
+    of_model: ModelArgs,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -90,15 +84,12 @@ enum Next {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let sampling = Sampling {
+    let sampling = checked(Sampling {
         temperature: args.temperature,
         top_p: args.top_p,
         repetition_penalty: args.repetition_penalty,
         seed: args.seed,
-    };
-    if let Err(problem) = sampling.check() {
-        bail!("--{}", problem.replace("top_p", "top-p").replace("repetition_penalty", "repetition-penalty"));
-    }
+    })?;
     ensure!(args.max_tokens > 0, "--max-tokens must be at least 1");
     let partner = Partner::load(args)?;
     let mut adapter = args.adapter.clone().unwrap_or_else(|| adapters::NONE.to_owned());
@@ -290,8 +281,7 @@ impl Partner {
         // How the run has written its conversations.
         let mut of_run = None;
         let (snapshot, place, length, precision, turn_start) = if is_run {
-            ensure!(args.turn_start.is_none(), "--turn-start is for a model; the run {} has its own", model.display());
-            ensure!(args.quantize.is_none(), "--quantize is for a model; the run {} has its own", model.display());
+            args.of_model.ensure_none(model)?;
             let mut config = load_run(model)?;
             args.device.apply(&mut config)?;
             let place = config.task.tokenizer_place().or_else(|| config.backbone.path().cloned());
@@ -309,8 +299,8 @@ impl Partner {
             ensure_model(model)?;
             ensure!(Tokenizer::is_beside(model), "{} has no tokenizer: there is nothing to talk to", model.display());
             let (device, precision) = args.device.open()?;
-            let snapshot = BackboneSnapshot::from_model(model, args.quantize.is_some(), precision, device)?;
-            (snapshot, model.clone(), LENGTH, precision.of_products(), turn_start(model, args.turn_start.as_deref())?)
+            let snapshot = BackboneSnapshot::from_model(model, args.of_model.quantizes(), precision, device)?;
+            (snapshot, model.clone(), LENGTH, precision.of_products(), args.of_model.turn_start(model)?)
         };
         let tokenizer = Tokenizer::load(&place)?;
         tokenizer.check(snapshot.backbone().vocabulary())?;
