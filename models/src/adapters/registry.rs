@@ -15,7 +15,7 @@ use super::selective::Selective;
 use super::state_offset::StateOffset;
 use super::stream::{SiteSettings, StreamEntry, StreamKind};
 use super::{Placement, StreamSite};
-use crate::settings::{self, Key, SettingsError, Table, nearest};
+use crate::settings::{self, Key, Table, nearest};
 use hankel_core::{Error, Result};
 use std::sync::{LazyLock, PoisonError, RwLock};
 
@@ -53,9 +53,8 @@ const RESERVED_KINDS: &[&str] = &["full", "none"];
 /// or `REQUIRED` name none of the settings.
 pub fn register<K: StreamKind>() -> Result<()> {
     let named = K::SIZE.iter().chain(&K::OUTPUT_STD).chain(K::REQUIRED);
-    let common = SiteSettings::keys();
-    let known = Known { keys: K::keys(), defaults: settings::write(&K::defaults(&Table::new(), &anywhere())), common };
-    add(StreamEntry::<K>::kind(), named, known)
+    let defaults = settings::write(&K::defaults(&Table::new(), &anywhere()));
+    add(StreamEntry::<K>::kind(), named, &K::keys(), &defaults.unwrap_or_default(), &SiteSettings::keys())
 }
 
 /// As [`register`] for an adapter of projections.
@@ -64,17 +63,8 @@ pub fn register<K: StreamKind>() -> Result<()> {
 /// As [`register`].
 pub fn register_linear<K: LinearKind>() -> Result<()> {
     let named = K::SIZE.iter().chain(K::REQUIRED);
-    let common = Vec::new();
-    let known = Known { keys: K::keys(), defaults: settings::write(&K::defaults(&Table::new(), &anywhere())), common };
-    add(LinearEntry::<K>::kind(), named, known)
-}
-
-/// The settings of a kind. Keys need no documentation: they are known by their defaults, too.
-struct Known {
-    keys: Vec<Key>,
-    defaults: std::result::Result<Table, SettingsError>,
-    /// Those that its adapters have in common with others.
-    common: Vec<Key>,
+    let defaults = settings::write(&K::defaults(&Table::new(), &anywhere()));
+    add(LinearEntry::<K>::kind(), named, &K::keys(), &defaults.unwrap_or_default(), &[])
 }
 
 fn anywhere() -> Context<'static> {
@@ -83,14 +73,20 @@ fn anywhere() -> Context<'static> {
     Context { placement: &PLACEMENT, length: 2, steps: None, pretrained: false }
 }
 
-fn add<'a>(new: Kind, mut named: impl Iterator<Item = &'a &'static str>, known: Known) -> Result<()> {
+/// Adds a kind with these keys and defaults; `named` are settings that it names, `common` the keys that all like it have.
+fn add<'a>(
+    new: Kind,
+    mut named: impl Iterator<Item = &'a &'static str>,
+    keys: &[Key],
+    defaults: &Table,
+    common: &[Key],
+) -> Result<()> {
     let name = new.name();
     let refuse = |problem: String| Err(Error::invalid("register", format!("kind {name:?}: {problem}")));
     if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
         return refuse("a name is made of letters, digits and `-`".to_owned());
     }
-    let Known { keys, defaults, common } = known;
-    let defaults = defaults.unwrap_or_default();
+    // A setting without documentation is known by its default.
     let is_known = |name: &str| defaults.contains_key(name) || keys.iter().any(|key| key.name == name);
     if let Some(unknown) = named.find(|name| !is_known(name)) {
         return refuse(format!("{unknown:?}, which `SIZE`, `OUTPUT_STD` or `REQUIRED` names, is none of its settings"));
@@ -150,6 +146,7 @@ mod tests {
     use crate::linear::Linear;
     use crate::parameter::Parameter;
     use crate::pass::Pass;
+    use crate::settings::SettingsError;
     use crate::weights;
     use hankel_core::Tensor;
     use serde::{Deserialize, Serialize};

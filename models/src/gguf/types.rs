@@ -60,7 +60,8 @@ impl TensorType {
 
     /// The type of this name, in small letters: `bf16`, `q4_k`.
     pub(super) fn named(name: &str) -> Option<Self> {
-        Self::all().map(|(_, dtype)| dtype).find(|dtype| dtype.to_string().to_lowercase() == name)
+        let plain = PLAIN.into_iter().map(|(_, dtype)| dtype).find(|dtype| dtype.to_string().to_lowercase() == name);
+        plain.or_else(|| <dyn BlockFormat>::from_name(name).map(TensorType::Blocks))
     }
 
     /// The type of this number in the file.

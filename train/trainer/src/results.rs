@@ -23,8 +23,6 @@ pub const PRETRAIN: &str = "pretrain";
 
 /// Names of metrics in [`Scores::metrics`].
 pub mod metric {
-    use crate::metrics::TextMetric;
-
     /// Mean cross entropy per target token, in nats, without label smoothing.
     pub const LOSS: &str = "loss";
     /// Share of the target tokens (or answers) predicted exactly.
@@ -58,7 +56,7 @@ pub mod metric {
     /// Prefix of accuracies over the first targets of every sequence: `accuracy_to_64` over 64 of them.
     pub const ACCURACY_TO: &str = "accuracy_to_";
 
-    /// Those of which a smaller value is better, metrics of texts apart.
+    /// Those of which a smaller value is better; of every metric of texts a larger one is.
     const SMALLER_IS_BETTER: [&str; 8] = [
         LOSS,
         LABEL_SMOOTHED_LOSS,
@@ -72,8 +70,7 @@ pub mod metric {
 
     /// Whether a larger value of the metric is better (an accuracy, a ROUGE) or a smaller one (a loss, bits).
     pub fn larger_is_better(name: &str) -> bool {
-        let of_texts = name.parse().is_ok_and(TextMetric::smaller_is_better);
-        !of_texts && !SMALLER_IS_BETTER.contains(&name)
+        !SMALLER_IS_BETTER.contains(&name)
     }
 }
 

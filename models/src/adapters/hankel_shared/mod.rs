@@ -45,13 +45,6 @@ pub struct HankelShared {
     log_dt: Parameter,
 }
 
-impl HankelShared {
-    fn of_all_layers(&self) -> Result<Recurrence> {
-        let poles = Poles::Diagonal(radius(&self.log_a, &self.log_dt)?);
-        Ok(Recurrence { poles, b: self.b.tensor(), c: self.c.tensor(), path: ScanPath::default() })
-    }
-}
-
 impl StreamKind for HankelShared {
     const KIND: &'static str = "hankel-shared";
     const ABOUT: &'static str = "One recurrence for all layers, behind a gate of its own in each.";
@@ -87,11 +80,9 @@ impl StreamAdapter for HankelShared {
     }
 
     fn forward(&self, x: &Tensor, memory: Option<&Memory>) -> Result<(Tensor, Memory)> {
-        self.of_all_layers()?.forward(x, memory)
-    }
-
-    fn recurrence(&self) -> Result<Option<Recurrence>> {
-        self.of_all_layers().map(Some)
+        let poles = Poles::Diagonal(radius(&self.log_a, &self.log_dt)?);
+        let (b, c, path) = (self.b.tensor(), self.c.tensor(), ScanPath::default());
+        Recurrence { poles, b, c, path }.forward(x, memory)
     }
 
     fn state_dim(&self) -> usize {

@@ -136,23 +136,17 @@ impl AdapterConfig {
         }
         // What is wrong with the settings themselves is told already.
         let Some(abilities) = self.method.abilities(length, placement) else { return };
-        let only = || format!("is for diagonal recurrences as that of `hrm`, not for `kind = {kind:?}`");
         let (recurrent, reducible, varying) = (abilities.recurrent, abilities.reducible, abilities.varying);
-        let only_hrm = || {
-            if recurrent {
-                format!("is for HRM, of which `kind = {kind:?}` is none, though it is recurrent")
-            } else {
-                only()
-            }
-        };
-        checks.require("truncate", self.truncate.is_empty() || reducible || varying, only_hrm);
+        let only = |kinds: &'static str| move || format!("is for {kinds}, not for `kind = {kind:?}`");
+        let (hrm, truncated) = ("`kind = \"hrm\"`", "`kind = \"hrm\"` and `selective` with positive poles");
+        checks.require("truncate", self.truncate.is_empty() || reducible || varying, only(truncated));
         checks.require("truncate", reducible || self.truncate.iter().all(|rule| rule.is_for_varying()), || {
             format!("has no bound, no total and no other method than `bt` for `kind = {kind:?}`, which varies in time")
         });
-        checks.require("exactness", self.exactness.is_none() || recurrent, only);
-        checks.require("reduce", self.reduce.is_none() || reducible, only_hrm);
+        checks.require("exactness", self.exactness.is_none() || recurrent, only(hrm));
+        checks.require("reduce", self.reduce.is_none() || reducible, only(hrm));
         match abilities.penalty {
-            Ok(penalty) => checks.require("hsv_regularization", !regularized || penalty, only),
+            Ok(penalty) => checks.require("hsv_regularization", !regularized || penalty, only(hrm)),
             Err(problem) => {
                 checks.require("hsv_regularization", !regularized, || format!("cannot be used: {problem}"));
             }

@@ -265,7 +265,10 @@ fn problems_name_place_and_key() {
         ),
         (&["adapter.hrm.probe=[{gate=1},{gate=1}]"], "`adapter.hrm.probe` has `gate = 1` twice"),
         (&["adapter.hrm.probe.gat=1"], "unknown key `adapter.hrm.probe.gat`; did you mean `gate`?"),
-        (&["adapter.lora.exactness.sequences=1"], "`adapter.lora.exactness` is for diagonal recurrences"),
+        (
+            &["adapter.lora.exactness.sequences=1"],
+            "`adapter.lora.exactness` is for `kind = \"hrm\"`, not for `kind = \"lora\"`",
+        ),
         (&["adapter.hrm.exactness.sequences=0"], "`adapter.hrm.exactness.sequences` must be at least 1, found 0"),
         (
             &["adapter.hrm.exactness.sequences=100001"],

@@ -42,13 +42,12 @@ struct Definition {
     name: &'static str,
     /// The figure of a prediction against one reference.
     against: fn(&str, &str) -> f64,
-    smaller_is_better: bool,
     is_of_other_software: bool,
 }
 
 impl Definition {
     const fn new(name: &'static str, against: fn(&str, &str) -> f64) -> Self {
-        Definition { name, against, smaller_is_better: false, is_of_other_software: false }
+        Definition { name, against, is_of_other_software: false }
     }
 }
 
@@ -127,21 +126,15 @@ impl TextMetric {
         self.definition().name
     }
 
-    /// Whether a smaller figure is better.
-    pub const fn smaller_is_better(self) -> bool {
-        self.definition().smaller_is_better
-    }
-
     /// Whether it exists only to compare with figures that other software prints.
     pub const fn is_of_other_software(self) -> bool {
         self.definition().is_of_other_software
     }
 
-    /// The figure of a prediction: the best over its references, and without any the worst that there is.
+    /// The figure of a prediction: the best over its references, 0 without any.
     pub fn score<S: AsRef<str>>(self, prediction: &str, references: &[S]) -> f64 {
-        let Definition { against, smaller_is_better, .. } = self.definition();
-        let figures = references.iter().map(|reference| against(prediction, reference.as_ref()));
-        if smaller_is_better { figures.fold(f64::INFINITY, f64::min) } else { figures.fold(0.0, f64::max) }
+        let against = self.definition().against;
+        references.iter().map(|reference| against(prediction, reference.as_ref())).fold(0.0, f64::max)
     }
 }
 

@@ -90,7 +90,7 @@ tasks! {
     Maestro(super::maestro::MaestroConfig),
     /// `kind = "text"`.
     PlainText(super::plain_text::PlainTextConfig),
-    /// `kind = "quality"`, `"qmsum"`, `"narrativeqa"`, `"longbench"` or `"jsonl"`.
+    /// `kind` is a data set of texts, as `"jsonl"`.
     Text(super::text::TextConfig),
 }
 

@@ -136,7 +136,7 @@ fn examples(
     files: &mut Vec<DataFile>,
 ) -> Result<Vec<Example>, TaskError> {
     let mut problems = Problems::default();
-    let (questions, own) = (config.format.read)(key, paths, config, &mut problems)?;
+    let (questions, own) = config.format.read(key, paths, config, &mut problems)?;
     files.extend(own);
     // An example, what is wrong with it, or both: one that does not fit is told now and takes part in the division.
     let made = |question: Question| -> Result<(Option<Example>, Option<String>), WeightsError> {

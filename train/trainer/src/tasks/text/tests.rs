@@ -580,7 +580,7 @@ proptest::proptest! {
             ..config
         };
         let mut problems = Problems::default();
-        if let Ok((questions, _)) = (format.read)("task.path", &Paths(vec![path]), &config, &mut problems) {
+        if let Ok((questions, _)) = format.read("task.path", &Paths(vec![path]), &config, &mut problems) {
             // Every case reads it again otherwise.
             static TOKENIZER: LazyLock<Tokenizer> =
                 LazyLock::new(|| Tokenizer::load(&root().join("../../tests/golden/tokenizer")).unwrap());

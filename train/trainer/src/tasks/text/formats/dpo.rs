@@ -4,7 +4,7 @@
 use super::super::document::{Document, Question};
 use super::super::lines::{filled, id, list};
 use super::jsonl::{message, says, tools};
-use super::{TextFormat, from_records};
+use super::{Reader, TextFormat};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(in super::super) static FORMAT: TextFormat = TextFormat {
     has_choices: false,
     has_pairs: true,
     is_own: true,
-    read: |key, paths, _, problems| from_records(key, paths, problems, questions),
+    reader: Reader::Records(questions),
 };
 
 fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {

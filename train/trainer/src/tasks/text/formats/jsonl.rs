@@ -7,7 +7,7 @@
 
 use super::super::document::{Document, Question};
 use super::super::lines::{id, list, others, text, texts};
-use super::{TextFormat, from_records};
+use super::{Reader, TextFormat};
 use crate::metrics::TextMetric;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub(in super::super) static FORMAT: TextFormat = TextFormat {
     has_choices: false,
     has_pairs: false,
     is_own: true,
-    read: |key, paths, _, problems| from_records(key, paths, problems, questions),
+    reader: Reader::Records(questions),
 };
 
 pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {

@@ -5,7 +5,7 @@
 
 use super::super::document::{Document, Question};
 use super::super::lines::{filled, text, texts};
-use super::{TextFormat, from_records};
+use super::{Reader, TextFormat};
 use crate::metrics::{TextMetric, longbench};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub(in super::super) static FORMAT: TextFormat = TextFormat {
     has_choices: false,
     has_pairs: false,
     is_own: false,
-    read: |key, paths, _, problems| from_records(key, paths, problems, questions),
+    reader: Reader::Records(questions),
 };
 
 /// How answers of a data set are scored.

@@ -60,13 +60,19 @@ pub struct TextFormat {
     pub(super) has_pairs: bool,
     /// Whether records are one's own, with whatever fields or messages they have.
     pub(super) is_own: bool,
-    /// The questions in the files of `paths`, which a key or an option names.
-    pub(super) read: fn(
-        key: &'static str,
-        paths: &Paths,
-        config: &TextConfig,
-        problems: &mut Problems,
-    ) -> Result<(Vec<Question>, Vec<DataFile>), TaskError>,
+    /// What reads its files.
+    reader: Reader,
+}
+
+/// The questions in files, and the files.
+type Found = Result<(Vec<Question>, Vec<DataFile>), TaskError>;
+
+/// What reads the files of a format.
+enum Reader {
+    /// The questions of a record, given its place.
+    Records(fn(&Value, &str) -> Result<Vec<Question>, String>),
+    /// As [`TextFormat::read`].
+    Files(fn(&'static str, &Paths, &TextConfig, &mut Problems) -> Found),
 }
 
 impl TextFormat {
@@ -84,6 +90,17 @@ impl TextFormat {
     /// The format of this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         FORMATS.into_iter().find(|format| format.name == name)
+    }
+
+    /// The questions in the files of `paths`, which the key or option `key` names.
+    ///
+    /// # Errors
+    /// When a file cannot be read or is empty.
+    pub(super) fn read(&self, key: &'static str, paths: &Paths, config: &TextConfig, problems: &mut Problems) -> Found {
+        match self.reader {
+            Reader::Records(reader) => from_records(key, paths, problems, reader),
+            Reader::Files(read) => read(key, paths, config, problems),
+        }
     }
 
     /// Whether a key of `[task]` that is not for every format is for this one.
@@ -133,16 +150,13 @@ pub(super) fn record(record: &Value, place: &str) -> Result<Question, String> {
     jsonl::questions(record, place).map(|mut questions| questions.swap_remove(0))
 }
 
-/// The questions in files of which `reader` reads each record, given its place.
-///
-/// # Errors
-/// When a file cannot be read or is empty.
+/// The questions in files of which `reader` reads each record.
 fn from_records(
     key: &'static str,
     paths: &Paths,
     problems: &mut Problems,
     reader: fn(&Value, &str) -> Result<Vec<Question>, String>,
-) -> Result<(Vec<Question>, Vec<DataFile>), TaskError> {
+) -> Found {
     let (mut questions, mut files) = (Vec::new(), Vec::new());
     for (path, stem) in paths.0.iter().zip(stems(&paths.0)) {
         files.push(each_record(key, path, problems, |line, value| {

@@ -7,7 +7,7 @@ use super::super::config::TextConfig;
 use super::super::document::{Document, Question};
 use super::super::lines::{Problems, filled, text};
 use super::super::records::each_record;
-use super::TextFormat;
+use super::{Reader, TextFormat};
 use crate::metrics::TextMetric;
 use crate::results::{DataFile, Split};
 use crate::settings::Paths;
@@ -32,7 +32,7 @@ pub(in super::super) static FORMAT: TextFormat = TextFormat {
     has_choices: false,
     has_pairs: false,
     is_own: false,
-    read,
+    reader: Reader::Files(read),
 };
 
 fn read(

@@ -2,7 +2,7 @@
 
 use super::super::document::{Document, Question};
 use super::super::lines::{filled, list, texts};
-use super::{TextFormat, from_records};
+use super::{Reader, TextFormat};
 use crate::results::metric;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub(in super::super) static FORMAT: TextFormat = TextFormat {
     has_choices: true,
     has_pairs: false,
     is_own: false,
-    read: |key, paths, _, problems| from_records(key, paths, problems, questions),
+    reader: Reader::Records(questions),
 };
 
 fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
