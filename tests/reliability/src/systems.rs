@@ -417,9 +417,12 @@ fn solve(m: &mut [Complex64], x: &mut [Complex64], n: usize, inputs: usize) {
     }
 }
 
-/// The largest singular value of the difference of two matrices with a few columns, from below.
+/// The largest singular value of the difference of two matrices with a few columns, from below; infinite where an element is not a number.
 fn largest(one: &[Complex64], other: &[Complex64], columns: usize) -> f64 {
     let difference: Vec<Complex64> = one.iter().zip(other).map(|(a, b)| a - b).collect();
+    if difference.iter().any(|value| value.is_nan()) {
+        return f64::INFINITY;
+    }
     let most = difference.iter().fold(0.0, |most: f64, value| most.max(value.norm()));
     if most == 0.0 || !most.is_finite() {
         return most;

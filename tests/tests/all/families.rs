@@ -3,8 +3,9 @@
 
 use hankel_core::{DType, Device, Random, Tensor, gpu, no_grad};
 use hankel_models::adapters::{
-    AdaLora, AdaLoraConfig, Dora, HankelShared, Hrm, HrmConfig, HrmPreset, Ia3, Ia3Config, Lora, LoraConfig, Selective,
-    hankel_shared, selective,
+    AdaLora, AdaLoraConfig, Delta, Dora, HankelShared, Householder, Hrm, HrmConfig, HrmPreset, Ia3, Ia3Config, Lora,
+    LoraConfig, Rotation, Selective, StateOffset, delta, hankel_shared, householder, kinds, rotation, selective,
+    state_offset,
 };
 use hankel_models::decoder::{InitType, LoadOptions, Positions, families, init_model};
 use hankel_models::{AdapterConfig, AdapterSet, Backbone, Decoder, DecoderConfig, Parameter, Pass};
@@ -120,14 +121,28 @@ fn stream_kinds(d_model: usize) -> Vec<(&'static str, AdapterConfig)> {
     };
     let selective = AdapterConfig::stream::<Selective>(&selective::Settings::default());
     let shared = AdapterConfig::stream::<HankelShared>(&hankel_shared::Settings::default());
+    // Polynomials of what they read: of the stream itself they would overflow behind eight of them.
+    let of_norm = |config: AdapterConfig| config.with("input", "norm");
     vec![
         ("hrm", hrm("residual")),
         ("hrm of the norm", hrm("norm")),
         ("hrm of the sub-layers", hrm("sublayer")),
-        // Of the third degree in what it reads: the stream itself would overflow behind eight of them.
-        ("selective", selective.for_length(11).with("input", "norm").with("sites", both.clone())),
+        ("selective", of_norm(selective.for_length(11)).with("sites", both.clone())),
         ("hankel-shared", shared.for_length(11)),
+        ("rotation", of_norm(AdapterConfig::stream::<Rotation>(&rotation::Settings::default()).for_length(11))),
+        ("householder", of_norm(AdapterConfig::stream::<Householder>(&householder::Settings::default()))),
+        ("delta", of_norm(AdapterConfig::stream::<Delta>(&delta::Settings::default()))),
+        ("state-offset", AdapterConfig::stream::<StateOffset>(&state_offset::Settings {})),
     ]
+}
+
+#[test]
+fn no_kind_is_left_out() {
+    let lists = || linear_kinds().into_iter().chain(stream_kinds(8));
+    // Those that other tests register have no description.
+    for kind in kinds().into_iter().filter(|kind| !kind.about().is_empty()) {
+        assert!(lists().any(|(_, config)| config.kind() == kind), "{kind:?} is in neither list");
+    }
 }
 
 fn shaken(config: &AdapterConfig, model: &Decoder) -> AdapterSet {

@@ -429,10 +429,12 @@ fn systems_are_shown_in_their_own_words() {
 #[test]
 fn every_method_is_in_the_help_and_on_the_page() {
     let page = include_str!("../../../docs/truncation.md");
+    let keys = include_str!("../../../docs/configuration.md");
     let help = succeed(Path::new("."), &["reduce", "--help"]);
     for &method in Method::ALL {
         let name = method.name();
         assert!(page.contains(&format!("| `{name}` |")), "docs/truncation.md says nothing of the method {name}");
+        assert!(keys.contains(&format!("`\"{name}\"`")), "docs/configuration.md says nothing of the method {name}");
         assert!(help.contains(method.summary()), "bt reduce --help says nothing of the method {name}");
     }
 }
