@@ -142,6 +142,30 @@ mod tests {
     use super::*;
     use hankel_core::gpu::for_tests;
 
+    /// Exponentials of logits that are so far apart are 0 or beyond every float.
+    #[test]
+    fn large_logits() {
+        let devices = [Some(Device::Cpu), for_tests().map(Device::Gpu)];
+        for (device, size) in devices.into_iter().flatten().flat_map(|device| [(device, 200.0), (device, 1e4)]) {
+            let on = |values: [f32; 3], shape: &[usize]| {
+                Tensor::from_vec(values.to_vec(), shape.to_vec()).unwrap().to_device(device).unwrap()
+            };
+            // Logits of each row: size, 0, -size.
+            let hidden = on([size as f32; 3], &[3, 1]).parameter().unwrap();
+            let weight = on([1.0, 0.0, -1.0], &[3, 1]);
+            let head = Head { weight: &weight, bias: None, cap: None };
+            let (tokens, weights) = (Tensor::from_vec(vec![0_u32, 1, 2], [3]).unwrap(), on([1.0; 3], &[3]));
+            let targets = Targets { tokens: &tokens, weights: &weights, smoothing: 0.0, normalizer: 1.0 };
+            let loss = cross_entropy(&hidden, head, targets).unwrap();
+            assert_eq!(loss.to_f64_vec(), [3.0 * size], "{device}");
+            assert_eq!(loss.backward().unwrap().take(&hidden).unwrap().to_f64_vec(), [0.0, 1.0, 2.0], "{device}");
+            let scores = token_scores(&hidden.detach(), head, &tokens, &[0, 1, 2]).unwrap();
+            assert_eq!(scores.nll, [0.0, size, 2.0 * size], "{device}");
+            assert!(scores.mean_nll.iter().all(|mean| (mean / size - 1.0).abs() < 1e-6), "{device}");
+            assert_eq!(scores.predicted, [0; 3], "{device}");
+        }
+    }
+
     /// -1 of other software, say, where a token is left out.
     #[test]
     fn targets_that_are_left_out_may_be_anything() {
