@@ -166,16 +166,16 @@ fn rates_of_entities_are_their_result() {
     }
 }
 
-/// Every row of `documents` at scale `qmsum` has the rate of its least validation loss in the pilot, of one seed.
-#[test]
-fn rates_of_qmsum_are_their_result() {
+/// Every row of an experiment of language at a scale has the rate of its least validation loss in the pilot, of one seed.
+fn rates_are_those_of_the_pilot(experiment: &str, scale: &str, names: [&str; 3]) {
     const RATES: [&str; 3] = ["0.0003", "0.001", "0.003"];
     let mut cells = read_results(&root().join("docs/results/language")).unwrap();
-    cells.retain(|cell| cell.id.experiment == "documents" && cell.id.scale.as_deref() == Some("qmsum-pilot"));
-    let file = fs::read_to_string(root().join("train/experiments/language/documents.toml")).unwrap();
+    let pilot = format!("{scale}-pilot");
+    cells.retain(|cell| cell.id.experiment == experiment && cell.id.scale.as_deref() == Some(&pilot));
+    let file = fs::read_to_string(root().join(format!("train/experiments/language/{experiment}.toml"))).unwrap();
     let file: toml::Table = file.parse().unwrap();
-    let planned = file["sweep"]["scales"]["qmsum"].as_table().unwrap();
-    for name in ["hrm", "lora", "lora-mlp"] {
+    let planned = file["sweep"]["scales"][scale].as_table().unwrap();
+    for name in names {
         let at = |rate: &&str| {
             let cell = cells.iter().find(|cell| cell.id.axis("lr") == Some(rate)).unwrap();
             loss(cell.result.as_ref().unwrap().rows.iter().find(|row| row.name == name).unwrap())
@@ -183,8 +183,18 @@ fn rates_of_qmsum_are_their_result() {
         let best = RATES.into_iter().min_by(|a, b| at(a).total_cmp(&at(b))).unwrap();
         assert_eq!(planned[&format!("adapter.{name}.train.lr")].as_float().unwrap().to_string(), best, "{name}");
     }
-    let said = "0.001 for HRM, 0.003 for LoRA and for LoRA on the MLP.";
-    assert!(page("language.md").contains(said));
+}
+
+#[test]
+fn rates_of_qmsum_are_their_result() {
+    rates_are_those_of_the_pilot("documents", "qmsum", ["hrm", "lora", "lora-mlp"]);
+    assert!(page("language.md").contains("0.001 for HRM, 0.003 for LoRA and for LoRA on the MLP."));
+}
+
+#[test]
+fn rates_of_turns_on_smollm2_are_their_result() {
+    rates_are_those_of_the_pilot("turns", "smollm2", ["hrm", "delta", "lora"]);
+    assert!(page("language.md").contains("0.003 for HRM, the delta rule and LoRA."));
 }
 
 /// Every row of `words` at scale `smollm2-s3` has the better of two rates of the pilot, and its steps: householder-2 is right in 0.99 of the
