@@ -126,8 +126,8 @@ impl<T: Element> Buffer<T> {
             return vec![T::zeroed(); len].into();
         }
         let mut lists = T::free_list().0.lock().expect("a thread panicked while it held the buffer pool");
-        // Steps over texts of other lengths need other sizes, mostly within a quarter.
-        let nearest = lists.range(len..=len.saturating_add(len / 4)).next().map(|(capacity, _)| *capacity);
+        // Steps over texts of other lengths need other sizes.
+        let nearest = lists.range(len..=len.saturating_mul(2)).next().map(|(capacity, _)| *capacity);
         let found = nearest.and_then(|capacity| take(&mut lists, capacity));
         drop(lists);
         if found.is_none() {
@@ -251,12 +251,12 @@ mod tests {
         let first = Buffer::<f64>::unspecified(len);
         let address = first.as_ptr();
         drop(first);
-        let second = Buffer::<f64>::unspecified(len - len / 5);
+        let second = Buffer::<f64>::unspecified(len - len / 3);
         assert_eq!(second.as_ptr(), address);
-        assert_eq!(second.len(), len - len / 5);
+        assert_eq!(second.len(), len - len / 3);
         drop(second);
         // Much smaller ones leave it to its like.
-        assert_ne!(Buffer::<f64>::unspecified(len / 2).as_ptr(), address);
+        assert_ne!(Buffer::<f64>::unspecified(len / 3).as_ptr(), address);
         assert_eq!(Buffer::<f64>::unspecified(len).as_ptr(), address);
     }
 
