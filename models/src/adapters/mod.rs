@@ -44,7 +44,7 @@ pub use linear::merge::{MergeReport, Merged};
 pub use linear::{Allocation, LinearAdapter, LinearContext, LinearKind, StoredWeight};
 pub use lora::{Lora, LoraConfig, LoraInit};
 pub use placement::{LinearSite, Placement};
-pub use registry::{kind, kinds, register, register_linear, replacement};
+pub use registry::{COMMON_KEYS, kind, kinds, register, register_linear, replacement};
 pub use rotation::Rotation;
 pub use selective::Selective;
 pub use state_offset::StateOffset;

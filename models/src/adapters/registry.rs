@@ -41,9 +41,10 @@ const RETIRED: &[(&str, &str)] = &[(
     "`kind = \"hrm\"` has these poles: write `mode = \"complex\"` and `state_dim`, which is two states for each of `pairs`",
 )];
 
-/// Keys of every `[[adapter]]` and words of the trainer: a kind and its settings must have other names.
-const RESERVED_KEYS: &[&str] =
-    &["kind", "name", "path", "truncate", "reduce", "hsv_regularization", "probe", "exactness", "train", "budget"];
+/// Keys of `[[adapter]]` that every kind has: its settings must have other names.
+pub const COMMON_KEYS: &[&str] =
+    &["kind", "name", "path", "budget", "truncate", "reduce", "hsv_regularization", "probe", "exactness", "train"];
+/// Words of the trainer: a kind must have another name.
 const RESERVED_KINDS: &[&str] = &["full", "none"];
 
 /// Makes the stream adapter `K` a value of `adapter.kind`, for this process. Registering a type again changes nothing.
@@ -91,7 +92,7 @@ fn add<'a>(
     if let Some(unknown) = named.find(|name| !is_known(name)) {
         return refuse(format!("{unknown:?}, which `SIZE`, `OUTPUT_STD` or `REQUIRED` names, is none of its settings"));
     }
-    let is_taken = |key: &str| RESERVED_KEYS.contains(&key) || common.iter().any(|taken| taken.name == key);
+    let is_taken = |key: &str| COMMON_KEYS.contains(&key) || common.iter().any(|taken| taken.name == key);
     if let Some(key) = keys.iter().find(|key| is_taken(&key.name)) {
         return refuse(format!("every adapter has a setting {:?}: give its own another name", key.name));
     }

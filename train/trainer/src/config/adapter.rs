@@ -40,10 +40,6 @@ pub struct AdapterConfig {
     pub method: AdapterMethod,
 }
 
-/// Keys of `[[adapter]]` that every kind has.
-pub const COMMON_KEYS: &[&str] =
-    &["kind", "name", "path", "budget", "truncate", "reduce", "hsv_regularization", "probe", "exactness", "train"];
-
 /// Letters of the name of a row: file systems take 255, checkpoints and temporary folders add some.
 const LONGEST: usize = 200;
 

@@ -1,9 +1,9 @@
 //! From the tree to [`Config`]: tables whose keys depend on their `kind`, and tables that inherit from others.
 
+use super::backbone;
 use super::method::{self, AdapterMethod, AdapterSettings};
 use super::truncation::{ReduceConfig, Timing, TruncateConfig};
 use super::{AdapterConfig, BackboneConfig, Config, Precision, PretrainConfig};
-use super::{adapter, backbone};
 use crate::parallel::of_this_process;
 use crate::settings::de::{read, read_value, unknown_key};
 use crate::settings::error::{ConfigError, alternatives, nearest};
@@ -183,9 +183,9 @@ fn adapter(node: &Node, path: &str, train: &Node) -> Result<AdapterConfig, Confi
     let method = if let Some(kind) = adapters::kind(kind) {
         AdapterMethod::Adapter(settings_of(table, path, kind)?)
     } else {
-        let unknown = table.0.iter().find(|entry| !adapter::COMMON_KEYS.contains(&entry.key.as_str()));
+        let unknown = table.0.iter().find(|entry| !adapters::COMMON_KEYS.contains(&entry.key.as_str()));
         if let Some(Entry { key, origin, .. }) = unknown {
-            return Err(unknown_key(&inside(key), origin, adapter::COMMON_KEYS));
+            return Err(unknown_key(&inside(key), origin, adapters::COMMON_KEYS));
         }
         if let Some(budget) = table.get("budget") {
             let message = format!("`{}` is not for `kind = {kind:?}`, which has no size", inside("budget"));
@@ -224,7 +224,7 @@ fn refuse_retired(table: &Table, path: &str) -> Result<(), ConfigError> {
 fn settings_of(table: &Table, path: &str, kind: Kind) -> Result<AdapterSettings, ConfigError> {
     let own = kind.keys();
     let mut known: Vec<&str> = own.iter().map(|key| key.name.as_str()).collect();
-    known.extend(adapter::COMMON_KEYS);
+    known.extend(adapters::COMMON_KEYS);
     // Types do not depend on the backbone.
     let placement = TinyGptConfig::default().placement();
     let context = Context { placement: &placement, length: 2, steps: None, pretrained: false };
@@ -234,7 +234,7 @@ fn settings_of(table: &Table, path: &str, kind: Kind) -> Result<AdapterSettings,
         if !known.contains(&key.as_str()) {
             return Err(unknown_key(&inside, origin, &known));
         }
-        if adapter::COMMON_KEYS.contains(&key.as_str()) {
+        if adapters::COMMON_KEYS.contains(&key.as_str()) {
             continue;
         }
         let refuse = |key: &str, problem: String| {

@@ -4,7 +4,7 @@ use super::*;
 use crate::settings::documented::{assert_documented, keys, values};
 use hankel_models::adapters::stream::SiteSettings;
 use hankel_models::adapters::{
-    Discretization, HrmMode, HrmPreset, Kind, RateInit, Sites, StreamInput, StreamSite, kinds,
+    COMMON_KEYS, Discretization, HrmMode, HrmPreset, Kind, RateInit, Sites, StreamInput, StreamSite, kinds,
 };
 use hankel_models::linear::NormKind;
 use hankel_models::lti::Method;
@@ -63,7 +63,7 @@ fn every_key_and_every_value_is_in_the_documentation() {
     ]
     .concat();
     assert!(wanted.contains(&"warmup_ratio".to_owned()) && wanted.contains(&"gate".to_owned()), "{wanted:?}");
-    wanted.extend(adapter::COMMON_KEYS.iter().chain(read::TOP_LEVEL).map(|&key| key.to_owned()));
+    wanted.extend(COMMON_KEYS.iter().chain(read::TOP_LEVEL).map(|&key| key.to_owned()));
     wanted.extend(kinds().into_iter().flat_map(Kind::keys).map(|key| key.name));
     let values = [
         values::<Precision>(),
