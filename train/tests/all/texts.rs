@@ -283,7 +283,8 @@ fn files_that_cannot_be_used() {
 #[test]
 fn lines_that_cannot_be_used_are_named_and_the_others_used() {
     let place = place();
-    let line = |n: usize| format!("{{\"prompt\": \"{n}+{n}=\", \"completion\": \" {}\"}}\n", 2 * n);
+    let line =
+        |n: usize| format!("{{\"prompt\": \"{n}+{n}=\", \"completion\": \" {}\", \"system\": \"Add.\"}}\n", 2 * n);
     let blank = "{\"prompt\": \" \", \"completion\": \"y\"}\n";
     place.write("own.jsonl", [&line(1), "{\"prompt\": \"cut off\n", &line(2), blank, &line(3)].concat());
     place.write("config.toml", config("kind = \"jsonl\"\npath = \"own.jsonl\"", HRM));
@@ -300,6 +301,9 @@ fn lines_that_cannot_be_used_are_named_and_the_others_used() {
     let told = place.run(&["fit", "config.toml", "--dry-run", "--set", roles, "--set", test]).stderr;
     assert!(told.contains("`task.roles` has no effect"), "{told}");
     assert!(told.contains("`task.test_sequences` has no effect: there is no test part"), "{told}");
+    assert!(told.contains("note: `system` beside texts is not read"), "{told}");
+    let told = place.run(&["fit", "config.toml", "--dry-run", "--set", "task.max_new_tokens=155"]).stderr;
+    assert!(told.contains("because 155 are kept for an answer"), "{told}");
 }
 
 #[test]
@@ -341,6 +345,7 @@ fn conversations_by_the_template_of_the_model() {
     ] {
         assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
     }
+    assert!(!finished.stderr.contains("has no effect"), "{}", finished.stderr);
     place.fit(&fs::read_to_string(place.path("config.toml")).unwrap(), "run", &[]);
     let result = json(&fs::read_to_string(place.path("run/result.json")).unwrap());
     assert!(result["rows"][0]["validation"]["metrics"]["loss"].as_f64().unwrap() > 0.0, "{result}");

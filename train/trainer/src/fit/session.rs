@@ -314,7 +314,7 @@ impl<'a> Session<'a> {
                  the start"
                     .to_owned()
             }
-            None => "its update should be 0 at the start".to_owned(),
+            None => "its update should be 0 at the start, or lower the loss (LoftQ)".to_owned(),
         };
         if let Some(warning) = start.warning(stage.name, &remedy) {
             tell!("{warning}");

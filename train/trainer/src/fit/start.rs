@@ -7,6 +7,7 @@ use super::contribution::Contributions;
 use super::evaluate::evaluate;
 use super::model::Model;
 use super::stage::Stage;
+use crate::format::counted;
 use crate::parallel::Group;
 use crate::results::{LayerResult, Split, metric};
 use anyhow::Result;
@@ -62,8 +63,9 @@ impl Start {
             return None;
         }
         let mut text = format!(
-            "warning: before its first step `{name}` has a loss of {loss:.4} on {sequences} validation sequences; the model without it \
-             has {backbone_loss:.4}"
+            "warning: before its first step `{name}` has a loss of {loss:.4} on {}; the model without it \
+             has {backbone_loss:.4}",
+            counted(*sequences, "validation sequence")
         );
         if let Some((layer, site, size)) = loud {
             let _ = write!(text, "; what it adds after the {site} of layer {layer} is {size:.1} times the stream");

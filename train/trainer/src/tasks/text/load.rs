@@ -54,7 +54,10 @@ pub(super) fn load(
     {
         tell!("note: `task.{key}` has no effect: no example of `task.path` is a conversation");
     }
-    let given = [("prompt", config.prompt.is_some()), ("answer", config.answer.is_some())];
+    let is_own = |given: &Option<String>, usual: Option<&str>| given.is_some() && given.as_deref() != usual;
+    let format = config.format;
+    let given =
+        [("prompt", is_own(&config.prompt, format.prompt)), ("answer", is_own(&config.answer, Some(format.answer)))];
     if let Some((key, _)) = given.into_iter().find(|(_, is_given)| *is_given)
         && config.format.is_own
         && train.iter().all(|example| !example.question.messages.is_empty() && example.question.fields.is_empty())
@@ -67,8 +70,10 @@ pub(super) fn load(
         tell!("warning: instructions are plain prompts, since the model's chat template cannot be used: {problem}");
     }
     let has_system = |example: &Example| example.question.fields.contains_key(SYSTEM);
-    if config.format.has_pairs && !renderer.names(SYSTEM) && train.iter().any(has_system) {
-        tell!("note: `system` of pairs of texts is not read: `task.prompt = \"{{system}}...{{prompt}}\"` reads it");
+    let is_text = |example: &Example| has_fields(example) && example.question.messages.is_empty();
+    let has_unread = |example: &Example| is_text(example) && has_system(example);
+    if format.is_own && !renderer.names(SYSTEM) && train.iter().any(has_unread) {
+        tell!("note: `system` beside texts is not read: `task.prompt = \"{{system}}...{{prompt}}\"` reads it");
     }
     let seed = config.data_seed.unwrap_or(0);
     let is_drawn = validation.is_none();
@@ -176,10 +181,20 @@ fn examples(
     let is_cut = |example: &&Example| layout.is_cut(example).map(usize::from);
     let cut: usize = few.par_iter().map(is_cut).sum::<Result<usize, _>>().map_err(TaskError::Tokenizer)?;
     if cut > 0 {
+        // As they are learned: what is kept for an answer may be what does not fit.
+        let is_long =
+            |example: &&Example| layout.is_cut(&Example { new_tokens: 0, ..(*example).clone() }).map(usize::from);
+        let long: usize = few.par_iter().map(is_long).sum::<Result<usize, _>>().map_err(TaskError::Tokenizer)?;
+        let kept = few.iter().map(|example| example.new_tokens).max().unwrap_or(0);
+        let beside = if long < cut {
+            format!(", {} of them because {kept} are kept for an answer (`task.max_new_tokens`)", cut - long)
+        } else {
+            String::new()
+        };
         let (which, length) = (if every == 1 { "" } else { " that were looked at" }, config.length);
         let names: Vec<String> = paths.0.iter().map(|path| path.display().to_string()).collect();
         tell!(
-            "note: of the {} examples{which} in {} {cut} are longer than `task.length` = {length} tokens: their documents are cut \
+            "note: of the {} examples{which} in {} {cut} are longer than `task.length` = {length} tokens{beside}: their documents are cut \
              (`task.truncation`)",
             few.len(),
             names.join(", ")

@@ -112,7 +112,10 @@ fn table(
             Err(error) => {
                 let what = match error.kind() {
                     csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                        format!("it has {}, the header {expected_len}", counted(*len as usize, "cell"))
+                        let other = header.get(0).filter(|_| header.len() == 1).and_then(|cell| cell.find([';', '\t']));
+                        let hint =
+                            if other.is_some() { ": cells are parted by commas in .csv, by tabs in .tsv" } else { "" };
+                        format!("it has {}, the header {expected_len}{hint}", counted(*len as usize, "cell"))
                     }
                     csv::ErrorKind::Utf8 { .. } => "it is not UTF-8".to_owned(),
                     _ => error.to_string(),
@@ -241,6 +244,11 @@ mod tests {
             ("f.jsonl", "[1]\n[2]", "f.jsonl:1: the line is JSON, but not an object"),
             ("f.csv", "b,c\n1,2\n", "f.csv:2: has no `a`; there are `b`, `c`"),
             ("f.csv", "a,b\n1,2,3\n", "f.csv:2: it has 3 cells, the header 2"),
+            (
+                "f.csv",
+                "a;b\n1;2,3\n",
+                "f.csv:2: it has 2 cells, the header 1: cells are parted by commas in .csv, by tabs in .tsv",
+            ),
         ] {
             assert_eq!(read(name, content.as_bytes()).1[0], problem);
         }

@@ -207,9 +207,7 @@ impl Renderer {
                 let template = of_record.as_ref().unwrap_or(template);
                 let (messages, mut conversation) = calls::written_by(template, &question.messages)?;
                 question.messages = messages;
-                if words.is_empty() && !writes_calls(template, &question.messages, &conversation.text) {
-                    return Err("ends with `tool_calls`, which the model's chat template does not write".to_owned());
-                }
+                check_calls(template, &question.messages, &conversation.text)?;
                 check_roles(template, &question.messages, &conversation.text)?;
                 // What the assistant has said before is not among the answers that are compared.
                 let before = question.said().min(conversation.answers.len().saturating_sub(1));
@@ -298,13 +296,17 @@ fn of_roles(roles: &Roles, tokenizer: &Tokenizer) -> Result<ChatTemplate, String
     ChatTemplate::new(&source, token(tokenizer.bos()).as_deref(), token(tokenizer.eos()).as_deref())
 }
 
-/// Whether the template writes the calls of the last message: without them the text is another one, or refused.
-fn writes_calls(template: &ChatTemplate, messages: &[Value], text: &str) -> bool {
-    let mut without = messages.to_vec();
-    if let Some(last) = without.last_mut() {
-        last["tool_calls"] = json!([]);
+/// Fails where the template leaves out the calls of a message, which would be learned without them: the text is the same when it has none.
+fn check_calls(template: &ChatTemplate, messages: &[Value], text: &str) -> Result<(), String> {
+    for (index, _) in messages.iter().enumerate().filter(|(_, message)| has_calls(message)) {
+        let mut without = messages.to_vec();
+        without[index]["tool_calls"] = json!([]);
+        if template.render(&without, false).is_ok_and(|other| other == text) {
+            let number = index + 1;
+            return Err(format!("message {number}: has `tool_calls`, which the model's chat template does not write"));
+        }
     }
-    !template.render(&without, false).is_ok_and(|other| other == text)
+    Ok(())
 }
 
 /// Fails where the template leaves out a message for its role, which would be learned without it.

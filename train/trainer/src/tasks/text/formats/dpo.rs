@@ -2,7 +2,7 @@
 //! conversations, which begin the same.
 
 use super::super::document::{Document, Question};
-use super::super::lines::{filled, id, list};
+use super::super::lines::{filled, id, list, others};
 use super::jsonl::{message, says, tools};
 use super::{Reader, TextFormat};
 use serde_json::{Value, json};
@@ -58,6 +58,10 @@ pub(in super::super) fn with_chosen(pair: &Value) -> Result<Value, String> {
 
 fn texts(record: &Value) -> Result<Question, String> {
     let mut fields = BTreeMap::new();
+    if record.get("prompt").is_none() {
+        let there = others(record);
+        return Err(format!("has no `prompt`, which two texts need (two lists of messages may begin with it){there}"));
+    }
     for key in ["prompt", "chosen", "rejected"] {
         fields.insert(key.to_owned(), filled(record, key)?.to_owned());
     }

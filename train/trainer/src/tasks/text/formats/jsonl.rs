@@ -71,22 +71,26 @@ pub(in super::super) fn joined(record: &Value) -> Result<Option<Value>, String> 
     Ok(Some(joined))
 }
 
-/// Every text, number, `true` and `false` of the record is a field.
-fn fields(record: &Value) -> Result<Question, String> {
-    let value = |value: &Value| match value {
+/// A value as the text that a template writes.
+fn scalar(value: &Value) -> Option<String> {
+    match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         Value::Bool(value) => Some(value.to_string()),
         _ => None,
-    };
+    }
+}
+
+/// Every text, number, `true` and `false` of the record is a field.
+fn fields(record: &Value) -> Result<Question, String> {
     let entries = record.as_object().into_iter().flatten();
     let mut fields: BTreeMap<String, String> =
-        entries.filter_map(|(key, entry)| Some((key.clone(), value(entry)?))).collect();
+        entries.filter_map(|(key, entry)| Some((key.clone(), scalar(entry)?))).collect();
     let is_list = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_object));
     if fields.is_empty() && record.as_object().is_some_and(|record| record.values().any(is_list)) {
         return Err(format!("has no conversation, which is read from `messages` or `conversations`{}", others(record)));
     }
-    let messages = instruction(&mut fields, &history(record));
+    let messages = instruction(&mut fields, &history(record)?);
     Ok(Question { fields, references: references(record)?, messages, ..Question::default() })
 }
 
@@ -101,14 +105,23 @@ fn references(record: &Value) -> Result<Vec<String>, String> {
     }
 }
 
-/// What was said before an instruction, pairs of texts (LLaMA-Factory). A field of this name that holds anything else is one's own.
-fn history(record: &Value) -> Vec<[String; 2]> {
-    let pair = |pair: &Value| match pair.as_array()?.as_slice() {
-        [Value::String(asked), Value::String(said)] => Some([asked.clone(), said.clone()]),
-        _ => None,
+/// What was said before an instruction, pairs of texts (LLaMA-Factory). A field of this name that holds no such pair is one's own.
+fn history(record: &Value) -> Result<Vec<[String; 2]>, String> {
+    let entries = record.get("history").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let is_pair =
+        |entry: &Value| entry.as_array().is_some_and(|pair| pair.len() == 2 && pair.iter().any(Value::is_string));
+    if !entries.iter().any(is_pair) {
+        return Ok(Vec::new());
+    }
+    let pair = |(index, entry): (usize, &Value)| {
+        let texts = match entry.as_array().map_or(&[][..], Vec::as_slice) {
+            [asked, said] => scalar(asked).zip(scalar(said)),
+            _ => None,
+        };
+        let unusable = || format!("`history`: entry {} is {entry}, expected two texts", index + 1);
+        texts.map(|(asked, said)| [asked, said]).ok_or_else(unusable)
     };
-    let pairs = record.get("history").and_then(Value::as_array);
-    pairs.and_then(|pairs| pairs.iter().map(pair).collect()).unwrap_or_default()
+    entries.iter().enumerate().map(pair).collect()
 }
 
 /// Alpaca's fields as a prompt in its published words with the completion, and as a conversation; `history` goes before.
@@ -150,8 +163,14 @@ fn instruction(fields: &mut BTreeMap<String, String>, history: &[[String; 2]]) -
 }
 
 fn conversation(record: &Value, key: &str) -> Result<Question, String> {
+    // Tables hold a list as a text.
+    let parsed = record[key].as_str().and_then(|text| serde_json::from_str::<Vec<Value>>(text).ok());
+    let given = match &parsed {
+        Some(given) => given,
+        None => list(record, key)?,
+    };
     let mut messages = Vec::new();
-    for (index, message) in list(record, key)?.iter().enumerate() {
+    for (index, message) in given.iter().enumerate() {
         messages.push(self::message(message).map_err(|problem| format!("message {}: {problem}", index + 1))?);
     }
     // ShareGPT may have it beside the conversation.
@@ -185,7 +204,7 @@ pub(super) fn says(message: &Value) -> bool {
 
 /// Whether a message is an answer that is not to be learnt, by its `weight`.
 pub(in super::super) fn has_no_weight(message: &Value) -> bool {
-    message["role"] == "assistant" && message["weight"].as_f64() == Some(0.0)
+    message["role"] == "assistant" && (message["weight"].as_f64() == Some(0.0) || message["weight"] == false)
 }
 
 /// Whether a message calls tools.
@@ -248,10 +267,13 @@ fn role(message: &Value) -> Result<&str, String> {
 /// A message with `role` and `content`, whatever the file calls them; what else it has stays.
 pub(super) fn message(message: &Value) -> Result<Value, String> {
     let Some(fields) = message.as_object() else { return Err("is not an object".to_owned()) };
-    let mut message = message.clone();
-    if is_share_gpt(&message) {
-        message = json!({"role": role(&message)?, "content": text(&message, "value")?});
+    let mut own = fields.clone();
+    if is_share_gpt(message) {
+        let said = [("role", role(message)?), ("content", text(message, "value")?)];
+        own.extend(said.map(|(key, value)| (key.to_owned(), value.into())));
+        own.retain(|key, _| key != "from" && key != "value");
     }
+    let mut message = Value::Object(own);
     if text(&message, "role")?.trim().is_empty() {
         return Err("`role` is empty".to_owned());
     }
@@ -262,7 +284,11 @@ pub(super) fn message(message: &Value) -> Result<Value, String> {
     if !has_calls(&message) {
         text(&message, "content")?;
     }
-    Ok(message)
+    match &message["weight"] {
+        Value::Null | Value::Bool(_) => Ok(message),
+        weight if weight.as_f64().is_some_and(|weight| weight == 0.0 || weight == 1.0) => Ok(message),
+        weight => Err(format!("`weight` is {weight}, expected 0 (not learnt) or 1")),
+    }
 }
 
 /// OpenAI's parts of a content, of which only texts are read.
@@ -296,12 +322,18 @@ mod tests {
             json!({"messages": null, "conversations": [{"from": "system", "value": "Be brief."}, turns[0], turns[1]]}),
             json!({"conversations": turns, "system": "Be brief."}),
             json!({"conversations": messages}),
+            json!({"messages": json!(messages).to_string()}),
             json!({"prompt": messages[..2], "completion": messages[2..]}),
             json!({"prompt": messages[..2], "completion": messages}),
         ] {
             let question = read(&record).unwrap();
             assert_eq!((&question.messages[..], question.references.len()), (&messages[..], 0));
         }
+        // What a message has beside its words stays.
+        let weighted =
+            json!({"conversations": [turns[0], {"from": "gpt", "value": "No.", "weight": 0}, turns[0], turns[1]]});
+        let said = json!({"role": "assistant", "content": "No.", "weight": 0});
+        assert_eq!(read(&weighted).unwrap().messages[1], said);
         let call = json!({"role": "assistant", "tool_calls": [{"name": "f"}]});
         let called = read(&json!({"messages": [messages[1], call, messages[2]]})).unwrap();
         assert_eq!(called.messages[1], call);
@@ -340,6 +372,14 @@ mod tests {
             ),
             (json!({"messages": "Hi"}), "`messages` is a text, expected a list"),
             (json!({"messages": [3]}), "message 1: is not an object"),
+            (
+                json!({"conversations": [turns[0], {"from": "gpt", "value": "Hello.", "weight": 0.5}]}),
+                "message 2: `weight` is 0.5, expected 0 (not learnt) or 1",
+            ),
+            (
+                json!({"conversations": [turns[0], {"from": "gpt", "value": "Hello.", "weight": false}]}),
+                "`conversations` ends with an answer whose `weight` is 0: end it with one that is learnt",
+            ),
             (
                 json!({"messages": [messages[1], {"role": "assistant", "content": "Hello.", "weight": 0}]}),
                 "`messages` ends with an answer whose `weight` is 0: end it with one that is learnt",
@@ -386,13 +426,17 @@ mod tests {
         assert_eq!(said, ["My name is Tom", "Hi Tom", "And now?", "Tom"]);
         let before = "\n\n### Instruction:\nMy name is Tom\n\n### Response:\nHi Tom\n\n### Instruction:\nAnd now?\n\n### Response:";
         assert!(question.fields["prompt"].ends_with(before), "{}", question.fields["prompt"]);
-        for own in [json!("We talked."), json!(["z"]), json!([["a", null]])] {
+        for own in [json!("We talked."), json!(["z"]), json!([[1, 2]])] {
             let question = read(&json!({"instruction": "x", "output": "y", "history": own})).unwrap();
             assert_eq!(
                 (question.messages.len(), question.fields.get("history").map(String::as_str)),
                 (2, own.as_str())
             );
         }
+        let read = |history: Value| read(&json!({"instruction": "x", "output": "y", "history": history}));
+        assert_eq!(read(json!([["a", 3]])).unwrap().messages[1]["content"], "3");
+        let problem = "`history`: entry 2 is [\"a\",null], expected two texts";
+        assert_eq!(read(json!([["a", "b"], ["a", null]])).unwrap_err(), problem);
     }
 
     #[test]

@@ -109,7 +109,17 @@ fn calls_are_answers() {
     }
     let model = chat_model(CHAT);
     let refused = own(&lines(&records[..1]), &[&of(&model)]).err().unwrap();
-    assert!(refused.contains("ends with `tool_calls`, which the model's chat template does not write"), "{refused}");
+    let not_written = "message 2: has `tool_calls`, which the model's chat template does not write";
+    assert!(refused.contains(not_written), "{refused}");
+    // Beside words, and in the middle, too.
+    let [answered, mut with_words] = [&records[1], &records[2]].map(Clone::clone);
+    let after = [json!({"role": "user", "content": "5"}), json!({"role": "assistant", "content": "Warm."})];
+    let mut middle = answered;
+    middle["messages"].as_array_mut().unwrap().extend(after);
+    for record in [middle, with_words.take()] {
+        let refused = own(&lines(&[record]), &[&of(&model)]).err().unwrap();
+        assert!(refused.contains(not_written), "{refused}");
+    }
     let refused = own(&lines(&records[..1]), &["task.roles={}"]).err().unwrap();
     assert!(refused.contains("message 2: has `tool_calls`, which [task.roles] cannot write"), "{refused}");
 }
