@@ -316,7 +316,7 @@ impl Output {
         let beside = PathBuf::from(beside);
         hankel_io::check_folder(path)?;
         ensure!(
-            path.is_file() || !path.exists(),
+            (path.is_file() || !path.exists()) && path.as_os_str() != "-",
             "-o {}: expected a regular file, so that the answers can be continued after an interruption",
             path.display()
         );

@@ -29,8 +29,11 @@ pub(super) fn check(args: &Args) -> Result<()> {
         if args.adapter.len() != 1 {
             bail!("{option} records one adapter: name it with --adapter");
         }
-        if file.extension().is_none_or(|found| found != extension) || file.exists() {
+        if file.extension().is_none_or(|found| found != extension) {
             bail!("{option} {}: expected the name of a new file ending in .{extension}", file.display());
+        }
+        if file.exists() {
+            bail!("{option} {}: this file exists already: remove it, or name another", file.display());
         }
         hankel_io::check_folder(file).context(option)?;
     }

@@ -316,6 +316,26 @@ fn disk_full_while_saving_a_checkpoint() {
     );
 }
 
+/// A run that needs more memory than there is, in a process that may have 4 GiB.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_that_does_not_fit() {
+    let place = Place::new();
+    place.write(
+        "config.toml",
+        TINY.replace("batch_size = 4", "batch_size = 1048576").replace("length = 12", "length = 4096"),
+    );
+    let binary = env!("CARGO_BIN_EXE_train");
+    let limited = |arguments: &str| {
+        let script = format!("ulimit -v 4194304; exec {binary} fit config.toml --out run {arguments}");
+        let mut command = std::process::Command::new("sh");
+        Finished::new(&command.args(["-c", &script]).current_dir(place.path("")).output().unwrap())
+    };
+    limited("").refused(&["the run takes about", "are available", "--dry-run", "--force"]);
+    assert!(!place.path("run").exists());
+    limited("--force").refused(&["out of memory", "bytes were asked for", "batch_size"]);
+}
+
 /// A truncation that cannot be made is not found out when the training is over.
 #[test]
 fn more_states_than_there_are() {

@@ -71,7 +71,7 @@ fn states_are_recorded_on_real_sequences() {
     assert_eq!(shapes, [("layer 0", 60, 4), ("layer 1", 60, 4)]);
     assert!(states.values().all(|s| s.steps == 12 && s.states.norm_l2() > 0.0));
     record("none", "none.safetensors").refused(&["none", "only those of an HRM are"]);
-    record("hrm", "states.safetensors").refused(&["states.safetensors", "new file"]);
+    record("hrm", "states.safetensors").refused(&["states.safetensors", "exists already"]);
     let both = ["--record-states", "none.safetensors", "--record-inputs", "none.safetensors"];
     place.run(&[&["eval", "run", "--adapter", "hrm"][..], &both].concat()).refused(&["name the same file"]);
     assert!(!place.path("none.safetensors").exists());
@@ -98,7 +98,7 @@ fn weights_are_fitted_to_what_an_adapter_reads() {
         assert!(weight.spectral_radius() < 1.0);
     }
     record("none", "none.safetensors", "20").refused(&["none", "no inputs to record"]);
-    record("hrm", "weights.safetensors", "20").refused(&["weights.safetensors", "new file"]);
+    record("hrm", "weights.safetensors", "20").refused(&["weights.safetensors", "exists already"]);
     record("hrm", "few.safetensors", "3").refused(&["3 sequences are too few"]);
     assert!(!place.path("none.safetensors").exists() && !place.path("few.safetensors").exists());
 }
@@ -140,6 +140,7 @@ fn sensitivities_bound_the_change_of_the_loss() {
     let change = (loss(&after) - loss(&finished)).abs();
     assert!(change > 0.0 && change <= 1.1 * bound, "{change} {bound}");
     record("none", "none.json").refused(&["none", "no gradients to record"]);
-    record("hrm", "run/gradients.json").refused(&["gradients.json", "new file ending in .json"]);
+    record("hrm", "run/gradients.json").refused(&["gradients.json", "exists already"]);
+    record("hrm", "gradients.txt").refused(&["gradients.txt", "new file ending in .json"]);
     assert!(!place.path("none.json").exists());
 }
