@@ -126,7 +126,7 @@ impl<T: Element> Buffer<T> {
             return vec![T::zeroed(); len].into();
         }
         let mut lists = T::free_list().0.lock().expect("a thread panicked while it held the buffer pool");
-        // Steps over texts of other lengths need other sizes.
+        // Steps over texts of other lengths need other sizes: one up to twice as large will do.
         let nearest = lists.range(len..=len.saturating_mul(2)).next().map(|(capacity, _)| *capacity);
         let found = nearest.and_then(|capacity| take(&mut lists, capacity));
         drop(lists);
