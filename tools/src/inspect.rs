@@ -7,14 +7,14 @@ use crate::progress::Progress;
 use crate::subject::{SYSTEM_LABEL, Subject, assumed_time, note_on_plant};
 use crate::targets::{check_distinct, check_new_file};
 use crate::text::{self, decay, number};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use faer::{Mat, MatRef, c64};
 use hankel_files::system_file::{ArrayFormat, arrays_to_bytes};
 use hankel_io::{Existing, Outputs, terminal};
 use hankel_lti::methods::bt;
 use hankel_lti::norms::{h2_norm, h2_norm_in, hinf_norm_of};
 use hankel_lti::order::choose_order;
-use hankel_lti::{OrderRule, glover_bound, reduce};
+use hankel_lti::{LtiError, OrderRule, glover_bound};
 use hankel_plots::Align;
 use hankel_plots::terminal::DecayPlot;
 use hankel_reduce::{LayerAnalysis, PlantFacts};
@@ -239,7 +239,12 @@ fn balanced(path: &std::path::Path, subject: &Subject, layer: &LayerAnalysis) ->
              of its layers)"
         );
     };
-    let reduced = reduce(&layer.system, &layer.spectrum, bt::METHOD, layer.spectrum.rank())?;
+    let reduced = bt::balanced(&layer.system, &layer.spectrum).map_err(|error| match error {
+        LtiError::Unstable { .. } => {
+            anyhow!("--balanced: a pole is so near the unit circle that the rounding of a balanced A moves it beyond")
+        }
+        other => other.into(),
+    })?;
     Ok(plant.assemble(&reduced.system, reduced.projection.as_ref())?.to_bytes(path)?)
 }
 

@@ -17,6 +17,8 @@ pub struct HankelSpectrum {
     /// What twice the sum of the discarded values is multiplied by to bound the error: 1 for the values of the system itself, `None` where
     /// nothing is known.
     bound_factor: Option<f64>,
+    /// Whether the values are those of the analytic Gramians of the system itself.
+    is_own: bool,
     /// The factors `Lo` and `Lc` with U and V: `Lo U` and `Lc V` are the unscaled left and right directions.
     factors: [Mat<f64>; 2],
     vectors: [Mat<f64>; 2],
@@ -59,6 +61,7 @@ impl HankelSpectrum {
         }
         Ok(Self {
             rank,
+            is_own: factors.residual_c.is_some(),
             bound_factor: (factors.residual_c.is_some() && factors.clamped_poles == 0).then_some(1.0),
             factors: [factors.lo.clone(), factors.lc.clone()],
             vectors: [svd.u, svd.v],
@@ -68,7 +71,12 @@ impl HankelSpectrum {
 
     /// The same values, of a system that the error is this factor of at most, as far as they have a guarantee at all.
     pub(crate) fn with_bound_factor(self, factor: f64) -> Self {
-        Self { bound_factor: self.bound_factor.map(|own| own * factor), ..self }
+        Self { is_own: false, bound_factor: self.bound_factor.map(|own| own * factor), ..self }
+    }
+
+    /// Whether the values are those of the analytic Gramians of the system itself.
+    pub(crate) fn is_own(&self) -> bool {
+        self.is_own
     }
 
     /// All d Hankel singular values, descending.

@@ -7,7 +7,7 @@ use faer::{Mat, MatRef};
 use hankel_files::{HrmAdapterFile, HrmLayerFile, Sensitivities};
 use hankel_lti::continuous::{Bilinear, Continuous};
 use hankel_lti::order::{allocate_budget, allocate_total_bound};
-use hankel_lti::{Bound, GramianFactors, HankelSpectrum, LinearSystem, LtiError, OrderRule};
+use hankel_lti::{Bound, GramianFactors, HankelSpectrum, LinearSystem, LtiError, Method, OrderRule};
 use rayon::prelude::*;
 
 /// A layer's system with everything a reduction starts from.
@@ -145,8 +145,9 @@ impl LayerAnalysis {
     }
 
     /// The values that orders are chosen by: those of the weighted Gramians, if the reduction is based on them.
-    fn deciding(&self) -> &HankelSpectrum {
-        let weighted = self.weighting.as_ref().and_then(|weighting| weighting.gramians.as_ref());
+    fn deciding(&self, method: Method) -> &HankelSpectrum {
+        let weighting = self.weighting.as_ref().filter(|_| method.takes_weights());
+        let weighted = weighting.and_then(|weighting| weighting.gramians.as_ref());
         weighted.map_or(&self.spectrum, |weighted| &weighted.spectrum)
     }
 }
@@ -232,8 +233,9 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
     let by_modes = method.bound() == Bound::Modes
         && matches!(options.orders, OrderChoice::PerLayer(OrderRule::Order(_) | OrderRule::Bound(_)));
     // Nothing to go by: an order of 0 would be no answer.
-    let undecided =
-        |l: &LayerAnalysis| l.gate != 0.0 && l.deciding().rank() == 0 && l.deciding().values().iter().any(|s| *s > 0.0);
+    let undecided = |l: &LayerAnalysis| {
+        l.gate != 0.0 && l.deciding(method).rank() == 0 && l.deciding(method).values().iter().any(|s| *s > 0.0)
+    };
     if let Some(layer) = layers.iter().find(|l| !by_modes && undecided(l)) {
         let reason = LtiError::Unsupported(
             "none of its Hankel singular values is above the rounding of its Gramians, as where a pole is too close to the unit \
@@ -242,7 +244,7 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
         );
         return Err(ReduceError::Layer { label: layer.label.clone(), reason });
     }
-    let gated = |l: &LayerAnalysis| l.deciding().values().iter().map(|s| l.gate.abs() * s).collect();
+    let gated = |l: &LayerAnalysis| l.deciding(method).values().iter().map(|s| l.gate.abs() * s).collect();
     let mut spectra: Vec<Vec<f64>> = layers.iter().map(gated).collect();
     if let Some((sensitivities, file)) = &options.task {
         scale_by_sensitivity(layers, options, &mut spectra, sensitivities, &file.file)?;
@@ -253,7 +255,7 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
         } else if by_modes {
             l.system.states()
         } else {
-            l.deciding().rank()
+            l.deciding(method).rank()
         }
     };
     let ranks: Vec<usize> = layers.iter().map(rank).collect();
@@ -277,7 +279,7 @@ pub fn choose_orders(layers: &[LayerAnalysis], options: &ReduceOptions) -> Resul
                 let of_modes = of_modes.map_err(of_layer)?;
                 let bound = |order: usize| {
                     let weighted = layer.weighting.as_ref().and_then(|weighting| weighting.bound(method, order));
-                    let of_values = || method.error_bound(&layer.system, layer.deciding(), order).ok().flatten();
+                    let of_values = || method.error_bound(&layer.system, layer.deciding(method), order).ok().flatten();
                     let bound = match &of_modes {
                         Some(bounds) => bounds.get(order).copied(),
                         None => weighted.or_else(of_values),

@@ -210,7 +210,7 @@ fn certify<T>(
             certificate = certificate.unproved(missing);
         }
         if let Some(weighting) = &layer.weighting {
-            certificate.weighted = Some(weighting.measure(layer, &system, method)?);
+            certificate.weighted = Some(weighting.measure(layer, &system, reduced.bound.map(|_| method))?);
         }
         let Reduced { projection, kept, .. } = reduced;
         Ok((LayerReduction { certificate, system, projection, kept, unimproved: false }, stored))

@@ -128,7 +128,7 @@ pub fn verify_layer(
         measured = measured.unproved(missing);
     }
     if let Some(weighting) = &full.weighting {
-        measured.weighted = Some(weighting.measure(full, reduced, method)?);
+        measured.weighted = Some(weighting.measure(full, reduced, bound.map(|_| method))?);
     }
     let mut problems = claimed.map_or_else(Vec::new, |c| c.contradictions(&measured));
     if reduced_gate != full.gate {

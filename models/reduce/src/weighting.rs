@@ -68,15 +68,15 @@ impl Weighting {
         gramians.and_then(|gramians| gramians.bound(order))
     }
 
-    /// Measures the weighted error of a reduced layer.
+    /// Measures the weighted error of a reduced layer; `method` is that whose bound it has, if there is one.
     pub(super) fn measure(
         &self,
         layer: &LayerAnalysis,
         reduced: &LinearSystem,
-        method: Method,
+        method: Option<Method>,
     ) -> hankel_lti::Result<WeightedFacts> {
         let values = self.gramians.as_ref().map_or(&[][..], |gramians| gramians.spectrum.values());
-        let bound = self.bound(method, reduced.states());
+        let bound = method.and_then(|method| self.bound(method, reduced.states()));
         WeightedFacts::measure((&layer.system, reduced), layer.gate, &self.emphasis, (values, bound), layer.map())
     }
 }

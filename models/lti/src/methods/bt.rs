@@ -24,6 +24,14 @@ pub const METHOD: Method = Method(&Definition {
     reduce,
 });
 
+/// The balanced realisation of all states above rounding, whatever poles it has next to the unit circle.
+///
+/// # Errors
+/// Poles that rounding moves out of the unit circle.
+pub fn balanced(system: &LinearSystem, spectrum: &HankelSpectrum) -> Result<Reduced> {
+    reduce(system, spectrum, spectrum.rank())
+}
+
 fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, order: usize) -> Result<Reduced> {
     let (left, right) = spectrum.projections(order)?;
     project(system, left, right, spectrum.guarantee(order))

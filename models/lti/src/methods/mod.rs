@@ -256,7 +256,9 @@ pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, 
         return Err(LtiError::OrderTooLarge { order, states: system.states() });
     }
     let reduced = (method.0.reduce)(system, spectrum, order);
-    let reduced = if method.bound() == Bound::HankelSingularValues && slow::has_slow_modes(system) {
+    // Other Gramians say what matters, which need not be slow modes.
+    let is_comparable = spectrum.is_own() || reduced.as_ref().is_ok_and(|reduced| reduced.bound.is_some());
+    let reduced = if is_comparable && method.bound() == Bound::HankelSingularValues && slow::has_slow_modes(system) {
         slow::nearer(system, reduced, slow::reduce_apart(system, method, order))
     } else {
         reduced

@@ -188,6 +188,21 @@ mod tests {
         assert!((error.value / left - 1.0).abs() < 1e-6 && small.bound.is_none(), "{} {left}", error.value);
     }
 
+    /// Gramians of a horizon decide by themselves: over 1,000 steps a mode of ten million steps is a sum, which another pole describes better.
+    #[test]
+    fn a_slow_mode_is_kept_for_analytic_gramians_alone() {
+        let system =
+            LinearSystem::new(StateMatrix::Diagonal(vec![1.0 - 1e-7, 0.99]), Mat::ones(2, 1), Mat::ones(1, 2), None)
+                .unwrap();
+        let pole = |factors: GramianFactors| {
+            let small = reduce(&system, &HankelSpectrum::new(&factors).unwrap(), Method::default(), 1).unwrap();
+            small.system.a().to_dense()[(0, 0)]
+        };
+        assert_eq!(pole(GramianFactors::analytic(&system).unwrap()), 1.0 - 1e-7);
+        let found = pole(GramianFactors::time_limited(&system, 1000).unwrap());
+        assert!((found - 0.999_892_6).abs() < 1e-6, "{found}");
+    }
+
     /// Whatever the distance from the circle, every order of every method with a bound gives a stable system.
     #[test]
     fn slow_stable_systems_are_never_refused() {
