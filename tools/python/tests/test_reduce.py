@@ -370,6 +370,7 @@ def test_refusals_say_what_is_wrong():
     assert "no states" in refusal(np.zeros((0, 0)), np.zeros((0, 1)), np.zeros((1, 0)))
     control = pytest.importorskip("control")
     assert "not stable: 1 of its poles" in refusal(control.ss(np.diag([-1.0, 0.0]), np.ones((2, 1)), np.ones((1, 2)), 0))
+    assert "its dt is None" in refusal(control.ss(-0.5, 1, 1, 0, None))
     low = control.ss(-1, 1, 1, 0)
     assert "the weight" in refusal(a, b, c, weight=low) and "continuous time" in refusal(a, b, c, weight=low)
     assert "outputs, the system" in refusal(a, b, c, weight=([[0.5]], [[1.0]], np.ones((b.shape[1] + 1, 1))))

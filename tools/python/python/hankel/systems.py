@@ -108,6 +108,8 @@ def _of_control(system: Any, base: type) -> tuple[Matrices, Callable[..., Any]]:
         # Of the base: systems put together of others are made in another way.
         return base(A, B, C, D, system.dt, remove_useless_states=False, **labels)
 
+    if system.dt is None and np.size(system.A):
+        raise HankelError("its dt is None, which python-control takes for continuous time as well as for discrete: set dt to 0, a sampling time, or True")
     return from_arrays(system.A, system.B, system.C, system.D, _sampling_time(system.dt)), back
 
 
