@@ -9,6 +9,7 @@ use crate::gguf::{self, Gguf};
 use crate::weights::{Result, WeightsError};
 use serde_json::Value;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -187,6 +188,11 @@ impl Tokenizer {
         let piece = |name, id: Option<u32>| Some((name, self.piece(id?)?));
         let ends = [piece("bos_token", self.bos), piece("eos_token", self.eos)];
         ends.into_iter().flatten().chain(self.others.iter().cloned()).collect()
+    }
+
+    /// The tokens that are found in a text before anything else, those of `tokenizer_config.json` included, by their ids.
+    pub(crate) fn added(&self) -> BTreeMap<u32, tokenizers::AddedToken> {
+        self.inner.get_added_tokens_decoder().into_iter().collect()
     }
 
     /// The content of a `tokenizer.json`.

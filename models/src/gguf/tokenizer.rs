@@ -4,7 +4,7 @@ use super::Gguf;
 use super::pre_tokenizer::{self, PreTokenizer};
 use crate::weights::Result;
 use serde_json::{Value as Json, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tokenizers::models::bpe::{BPE, BpeBuilder};
 use tokenizers::{AddedToken, Tokenizer};
 
@@ -94,7 +94,7 @@ pub(crate) struct Built {
     pub(crate) others: Vec<(&'static str, String)>,
 }
 
-/// Control tokens that end a turn, by what they are called: llama.cpp stops at them, too, whatever `eos_token_id` says.
+/// Tokens that end a turn, by what they are called: llama.cpp stops at them, too, whatever `eos_token_id` says.
 pub(crate) const ENDS: [&str; 9] = [
     "<|eot_id|>",
     "<|eom_id|>",
@@ -118,10 +118,16 @@ pub(crate) fn build(file: &Gguf) -> Result<Built> {
     };
     let tokens: Vec<&str> = tokens.collect();
     check(file, tokens.len())?;
-    let types = match file.numbers(TYPES)? {
+    let mut types: Vec<f64> = match file.numbers(TYPES)? {
         Some((_, types)) => types.collect(),
         None => vec![NORMAL; tokens.len()],
     };
+    // llama.cpp takes them for control tokens, too, whatever the file says.
+    for (token, kind) in tokens.iter().zip(&mut types) {
+        if ENDS.contains(token) && [NORMAL, USER_DEFINED].contains(kind) {
+            *kind = CONTROL;
+        }
+    }
     let vocabulary = Vocabulary { file, tokens, types };
     let (mut tokenizer, add_bos) = match model {
         Some("gpt2") => vocabulary.byte_level()?,
@@ -255,8 +261,11 @@ impl Vocabulary<'_> {
     /// Every way to make a token of two others, the best scores first.
     fn merges_by_score(&self, ids: &HashMap<&str, u32>, scores: &[f64]) -> Vec<(String, String)> {
         let mut merges = Vec::new();
+        // A token has as many ends as bytes, and few of them are tokens: those of other lengths are not looked for.
+        let lengths: HashSet<usize> = self.tokens.iter().map(|token| token.len()).collect();
         for (id, token) in self.tokens.iter().enumerate().filter(|(id, _)| self.types[*id] == NORMAL) {
-            for (at, _) in token.char_indices().skip(1) {
+            let ends = token.char_indices().map(|(at, _)| at).skip(1);
+            for at in ends.filter(|at| lengths.contains(at) && lengths.contains(&(token.len() - at))) {
                 let (left, right) = token.split_at(at);
                 if let (Some(&first), Some(&second)) = (ids.get(left), ids.get(right)) {
                     merges.push((scores[id], left, right, (id, first, second)));

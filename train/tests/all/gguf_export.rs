@@ -543,6 +543,28 @@ fn added_tokens_that_a_file_cannot_describe_are_refused() {
 }
 
 #[test]
+fn tokens_that_the_configuration_alone_has_are_written() {
+    let scratch = tempfile::tempdir().unwrap();
+    let (directory, path) = (scratch.path().join("model"), scratch.path().join("model.gguf"));
+    let added = [&PLAIN[..], &[("<|im_end|>", false, false)]].concat();
+    write_model(&families::LLAMA, &directory, &sentencepiece(&begins_with_space(), &Json::Null, &added, &[]));
+    let mut config = json!({ "bos_token": "<s>", "eos_token": "</s>",
+        "added_tokens_decoder": { "270": { "content": "<|tool|>", "special": true } } });
+    std::fs::write(directory.join("tokenizer_config.json"), config.to_string()).unwrap();
+    export_model(&directory, &path, ExportType::F32).unwrap();
+    same_ids(&directory, &path, &["a<|tool|> b", "a</s>"]);
+    let found = Tokenizer::load(&path).unwrap();
+    assert_eq!(found.id("<|tool|>"), Some(270));
+    // As llama.cpp takes it, whatever its type.
+    assert!(found.ends().contains(&found.id("<|im_end|>").unwrap()));
+    config["added_tokens_decoder"]["270"]["lstrip"] = json!(true);
+    std::fs::write(directory.join("tokenizer_config.json"), config.to_string()).unwrap();
+    let message =
+        export_model(&directory, &scratch.path().join("other.gguf"), ExportType::F32).unwrap_err().to_string();
+    assert!(message.contains("\"<|tool|>\" has lstrip"), "{message}");
+}
+
+#[test]
 fn runs_of_spaces_and_lines_are_tokens_as_in_gemma() {
     let scratch = tempfile::tempdir().unwrap();
     let (directory, path) = (scratch.path().join("model"), scratch.path().join("model.gguf"));

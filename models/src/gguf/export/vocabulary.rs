@@ -16,6 +16,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use tokenizers::AddedToken;
 
 /// Whether a text begins with its special token.
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
@@ -68,7 +69,9 @@ pub(super) fn add(
     let fail =
         |reason: String| WeightsError::content(&path, format!("the tokenizer cannot be written to GGUF: {reason}"));
     let bytes = hankel_io::input::read(&path)?;
-    let file: File = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
+    let mut file: File = serde_json::from_slice(&bytes).map_err(|e| fail(e.to_string()))?;
+    // `tokenizer_config.json` may have others, or say other things of them.
+    file.added_tokens = tokenizer.added().into_iter().map(Added::from).collect();
     metadata.extend(file.keys(vocabulary).map_err(fail)?);
     metadata.extend(special(model, &tokenizer)?);
     file.rename(label, vocabulary, metadata, notes).map_err(fail)?;
@@ -154,7 +157,7 @@ fn chat_templates(model: &Path) -> Result<Metadata> {
 #[derive(Deserialize)]
 struct File {
     model: Model,
-    #[serde(default)]
+    #[serde(skip)]
     added_tokens: Vec<Added>,
     normalizer: Option<Json>,
     pre_tokenizer: Option<Json>,
@@ -192,20 +195,23 @@ impl Merge {
 }
 
 /// A token that is found in a text before anything else.
-#[derive(Deserialize)]
 struct Added {
     id: u32,
     content: String,
     special: bool,
     /// Whether white space before it is dropped.
-    #[serde(default)]
     lstrip: bool,
     /// Whether white space behind it is dropped.
-    #[serde(default)]
     rstrip: bool,
     /// Whether it is found only where no word goes on beside it.
-    #[serde(default)]
     single_word: bool,
+}
+
+impl From<(u32, AddedToken)> for Added {
+    fn from((id, token): (u32, AddedToken)) -> Self {
+        let AddedToken { content, special, lstrip, rstrip, single_word, .. } = token;
+        Added { id, content, special, lstrip, rstrip, single_word }
+    }
 }
 
 impl File {
