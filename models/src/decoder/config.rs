@@ -1,6 +1,6 @@
 //! What a decoder is made of: its sizes, and the features in which families of models differ.
 
-use super::families::{self, Family};
+use super::families::{self, Family, MOST_LAYERS};
 use super::keys::Keys;
 use super::rope::{Rope, RopeScaling};
 use crate::adapters::{Placement, StreamSite};
@@ -242,6 +242,9 @@ impl DecoderConfig {
         ];
         if let Some((key, size)) = sizes.iter().find(|(_, size)| *size == 0 || *size > 1 << 24) {
             return Err(format!("{key} = {size} is out of range"));
+        }
+        if self.layers > MOST_LAYERS {
+            return Err(format!("num_hidden_layers = {} is out of range: at most {MOST_LAYERS}", self.layers));
         }
         if self.heads * self.head_dim > 1 << 24 {
             return Err(format!(

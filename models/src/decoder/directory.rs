@@ -15,10 +15,12 @@ use std::path::Path;
 pub(super) const SHARD: usize = 512 << 20;
 
 /// Files beside the weights that stay as they are.
-const COMPANIONS: [&str; 8] = [
+const COMPANIONS: [&str; 10] = [
     "generation_config.json",
     "tokenizer.json",
     "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",

@@ -73,6 +73,28 @@ fn undamaged_adapters_are_read() {
     }
 }
 
+/// What a configuration speaks of and the weights lack is told: an adapter of a site, or sizes beyond what the file holds.
+#[test]
+fn weights_that_are_not_there_are_named() {
+    for (name, from, to, expected) in [
+        ("hrm", "\"site\": \"mlp\"", "\"site\": \"both\"", "layer 0 (attention) is missing"),
+        (
+            "stream",
+            "\"state_dim\": 3",
+            "\"state_dim\": 300000",
+            "state_dim = 300000, but adapter_model.safetensors holds",
+        ),
+    ] {
+        let folder = copy(&originals().path().join(name));
+        let path = folder.path().join("adapter_config.json");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(&path, text.replace(from, to)).unwrap();
+        let message = AdapterSet::load(folder.path(), &sizes().placement(), 16).err().unwrap().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+}
+
 proptest! {
     #![proptest_config(hankel_tests::cases(300))]
     #[test]

@@ -317,6 +317,13 @@ fn configurations_in_either_spelling() {
             DecoderConfig::parse(&serde_json::to_vec(&hostile).unwrap()).unwrap_err().contains("num_hidden_layers")
         );
     }
+    // GPT-2's keys have other names; Gemma 2's released files have one that nothing reads.
+    let deep = DecoderConfig::parse(br#"{"model_type": "gpt2", "n_layer": 16000000}"#).unwrap_err();
+    assert!(deep.contains("num_hidden_layers = 16000000 is out of range"), "{deep}");
+    let mut gemma = base.clone();
+    (gemma["model_type"], gemma["sliding_window_size"]) = (json!("gemma2"), json!(4096));
+    gemma["hidden_act"] = json!("gelu_pytorch_tanh");
+    assert!(DecoderConfig::parse(&serde_json::to_vec(&gemma).unwrap()).is_ok());
     // What transformers saves from 4.43 on, and what it takes for keys that are not there.
     let both = json!({"rope_type": "linear", "type": "linear", "factor": 4.0});
     let older = json!({"type": "linear", "factor": 4.0});

@@ -9,6 +9,7 @@ use crate::adapters::{AdapterSet, Placement, StreamSite};
 use crate::lti::Mode;
 use crate::parameter::{Parameter, Role};
 use crate::weights::arrays::Precision;
+use crate::weights::hrm_file::layer_label;
 use crate::weights::{
     HrmAdapterFile, HrmConfigFile, HrmDynamics, HrmForm, HrmLayerFile, HrmSites, Result, StreamInput, WeightsError,
 };
@@ -108,6 +109,11 @@ impl AdapterSet {
             let stream = of_layer_file(&config, layer, dtype, (input, train_gate))
                 .map_err(|e| format!("{}: {e}", layer.label()))?;
             adapters.stream.insert(layer.site, stream);
+        }
+        for (layer, adapters) in set.layers.iter().enumerate().filter(|(_, adapters)| !adapters.stream.is_empty()) {
+            if let Some(site) = sites.clone().find(|site| !adapters.stream.contains_key(site)) {
+                return Err(format!("{} is missing: `site` is {:?}", layer_label(layer, site), file.config.site));
+            }
         }
         // One of a model of fewer layers would adapt the first of them only.
         let count = file.layers.iter().map(|layer| layer.layer + 1).max().unwrap_or(0);

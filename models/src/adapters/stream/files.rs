@@ -23,6 +23,11 @@ const PREFIX: &str = "base_model.model.";
 /// What the envelope has beside the settings.
 const ENVELOPE: [&str; 3] = ["peft_type", "task_type", "base_model_name_or_path"];
 
+/// Settings that are numbers of rows of the model's width, beside the size of the kind.
+const DIMENSIONS: [&str; 2] = ["state_dim", "value_dim"];
+/// Values that memory is made for though a file lacks them: which tensor is missing is the better message.
+const MISSING: usize = 1 << 20;
+
 /// What `adapter_config.json` holds beside the envelope and the settings of sites.
 #[derive(Serialize, Deserialize)]
 struct Stored {
@@ -80,10 +85,17 @@ pub(super) fn load(directory: &Path, file: &Table, placement: &Placement) -> Res
     let context = Context { placement, length, steps: None, pretrained: false };
     kind.check_types(&given, &context).map_err(|e| fail(e.to_string()))?;
     let config = kind.configure(&given, &context).map_err(|e| fail(e.to_string()))?;
-    let mut set = AdapterSet::new(&config, placement, 0).map_err(|e| fail(e.to_string()))?;
     let weights = directory.join(WEIGHTS_FILE);
     let bytes = hankel_io::input::read(&weights)?;
     let mut arrays = parse(&weights, &bytes)?;
+    let there: usize = arrays.values().map(|array| array.data.len()).sum();
+    for key in kind.size().into_iter().chain(DIMENSIONS) {
+        let size = config.settings().get(key).and_then(Value::as_u64).unwrap_or(0) as usize;
+        if size.saturating_mul(placement.d_model) > there.saturating_add(MISSING) {
+            return Err(fail(format!("{key} = {size}, but {WEIGHTS_FILE} holds {there} values in all")));
+        }
+    }
+    let mut set = AdapterSet::new(&config, placement, 0).map_err(|e| fail(e.to_string()))?;
     set.take_reductions(&mut arrays).map_err(|reason| WeightsError::content(&weights, reason))?;
     fill(&weights, &set.parameters(), &mut arrays, |name| format!("{PREFIX}{name}"))?;
     if set.is_truncated() {

@@ -17,6 +17,8 @@ pub static GEMMA2: Family = Family {
             keys.only(key, &json!("gelu_pytorch_tanh"))?;
         }
         keys.only("use_bidirectional_attention", &json!(false))?;
+        // Released files have it beside `sliding_window`, and nothing reads it.
+        keys.ignore(&["sliding_window_size"]);
         let attention = keys.or("attention_bias", false)?;
         let (head_dim, scalar) = (keys.or("head_dim", 256)?, keys.or("query_pre_attn_scalar", 256.0_f64)?);
         let tied_embeddings = keys.or("tie_word_embeddings", true)?;

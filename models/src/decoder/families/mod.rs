@@ -90,7 +90,7 @@ fn read_common(family: &'static Family, keys: &Keys, theta: f64) -> Result<Decod
 }
 
 /// More than any model has.
-const MOST_LAYERS: usize = 1 << 17;
+pub(super) const MOST_LAYERS: usize = 1 << 17;
 
 /// The part of it that says nothing of activation and positions.
 fn read_sizes(family: &'static Family, keys: &Keys) -> Result<DecoderConfig, String> {
