@@ -78,6 +78,13 @@ fn has_records(path: &Path) -> bool {
     [".jsonl", ".ndjson"].iter().any(|ending| name.ends_with(ending))
 }
 
+/// Whether the name of a file says that it is a table or JSON, and so no text to read as it stands.
+fn is_data(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    [".json", ".csv", ".tsv"].iter().any(|ending| name.ends_with(ending))
+}
+
 /// The documents of some files and folders.
 fn documents(
     key: &'static str,
@@ -125,6 +132,12 @@ fn documents(
                     continue;
                 }
             };
+            if is_data(&path) && !is_folder {
+                tell!(
+                    "note: {} is one text as it stands: records are read from `.jsonl` and `.ndjson`, by their field `text`",
+                    path.display()
+                );
+            }
             files.push(data);
             has_texts = true;
             is_divided |= separator.is_some_and(|separator| whole.contains(separator));

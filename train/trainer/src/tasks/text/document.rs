@@ -55,7 +55,8 @@ pub struct Question {
     pub tools: Option<Value>,
     /// Of pairs: the conversation with the rejected answer.
     pub rejected: Vec<Value>,
-    /// Of pairs: messages that both conversations begin with.
+    /// Messages that are read and not learned: of pairs, those that both conversations begin with; of a prompt and its completion, the
+    /// prompt's.
     pub shared: usize,
 }
 
@@ -68,6 +69,8 @@ pub struct Example {
     pub pieces: Vec<Piece>,
     /// Of pairs: the same with the rejected answer; empty otherwise.
     pub rejected: Vec<Piece>,
+    /// What of the conversation is not read.
+    pub unread: Unread,
     /// Tokens of a generated answer, at most.
     pub new_tokens: usize,
     /// Number of the document, the same for documents that are the same.
@@ -78,8 +81,17 @@ pub struct Example {
     pub fits: bool,
 }
 
+/// What nothing writes of a conversation, though it is there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unread {
+    /// The tools beside it.
+    pub tools: bool,
+    /// Words of a message that calls tools.
+    pub words: bool,
+}
+
 impl Question {
-    /// Of pairs: how often the assistant has spoken before the answers that are compared.
+    /// How often the assistant has spoken before what is learned or compared.
     pub fn said(&self) -> usize {
         self.messages[..self.shared].iter().filter(|message| message["role"] == "assistant").count()
     }

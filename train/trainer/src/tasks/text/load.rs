@@ -1,7 +1,7 @@
 //! From files to the examples of each part.
 
 use super::config::TextConfig;
-use super::document::{Example, Question};
+use super::document::{Example, Question, Unread};
 use super::formats::SYSTEM;
 use super::layout::Layout;
 use super::lines::Problems;
@@ -74,6 +74,16 @@ pub(super) fn load(
     let has_unread = |example: &Example| is_text(example) && has_system(example);
     if format.is_own && !renderer.names(SYSTEM) && train.iter().any(has_unread) {
         tell!("note: `system` beside texts is not read: `task.prompt = \"{{system}}...{{prompt}}\"` reads it");
+    }
+    let writes = if config.roles.is_some() { "[task.roles] write" } else { "the model's chat template writes" };
+    for (what, is_unread) in [
+        ("`tools`", (|unread: Unread| unread.tools) as fn(Unread) -> bool),
+        ("words beside calls", |unread: Unread| unread.words),
+    ] {
+        let count = train.iter().filter(|example| is_unread(example.unread)).count();
+        if count > 0 {
+            tell!("note: {what} in {} of `task.path` are not read: {writes} none", counted(count, "conversation"));
+        }
     }
     let seed = config.data_seed.unwrap_or(0);
     let is_drawn = validation.is_none();

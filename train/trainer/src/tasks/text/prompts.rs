@@ -240,7 +240,7 @@ impl Prompts {
             }
         }
         let question = record(&line, place)?;
-        is_known |= line["references"].as_array().is_some_and(|listed| !listed.is_empty());
+        is_known |= !question.references.is_empty();
         let mut example = self.renderer.example(question, self.tokenizer())?;
         let references = if is_known { example.question.references.clone() } else { Vec::new() };
         if is_known && self.objection(&example)?.is_some() {
@@ -278,7 +278,8 @@ impl Prompts {
     /// Names of the fields that are the answer of a line.
     fn answer_fields(&self, line: &Map<String, Value>) -> Vec<&str> {
         // Alpaca's `output` is the completion of what its other fields ask.
-        let is_instruction = line.contains_key("instruction") && !line.contains_key("prompt");
+        let is_instruction =
+            line.contains_key("instruction") && !line.contains_key("prompt") && !line.contains_key("completion");
         let answer = self.answer.iter().map(String::as_str);
         answer.map(|name| if is_instruction && name == "completion" { "output" } else { name }).collect()
     }

@@ -53,9 +53,7 @@ fn array(
     problems: &mut Problems,
     take: &mut dyn FnMut(usize, &Value) -> Result<(), String>,
 ) {
-    let items = match serde_json::from_slice::<Vec<&RawValue>>(content).and_then(|items| {
-        items.into_iter().map(|item| parse(item.get().as_bytes())).collect::<serde_json::Result<Vec<Value>>>()
-    }) {
+    let items = match serde_json::from_slice::<Vec<&RawValue>>(content) {
         Ok(items) => items,
         // Lists below each other, none of which is a record: each line is told.
         Err(error) if error.line() > 1 && error.to_string().contains("trailing characters") => {
@@ -64,7 +62,11 @@ fn array(
         Err(error) => return problems.note(format!("{}: the array is not valid JSON ({error})", path.display())),
     };
     for (index, item) in items.iter().enumerate() {
-        let taken = if item.is_object() { take(index + 1, item) } else { Err("is not an object".to_owned()) };
+        let taken = match parse(item.get().as_bytes()) {
+            Ok(item) if item.is_object() => take(index + 1, &item),
+            Ok(_) => Err("is not an object".to_owned()),
+            Err(error) => Err(format!("is not valid JSON ({error})")),
+        };
         if let Err(problem) = taken {
             problems.note(format!("{}: item {}: {problem}", path.display(), index + 1));
         }
@@ -105,7 +107,7 @@ fn table(
         let (line, problem) = match row {
             Ok(row) => {
                 let entries = header.iter().zip(row.iter());
-                let record = entries.map(|(name, cell)| (name.trim().to_owned(), Value::from(cell))).collect();
+                let record = entries.map(|(name, cell)| (name.trim().to_owned(), held(name.trim(), cell))).collect();
                 let line = lines.of(row.position());
                 (line, take(line, &Value::Object(record)).err())
             }
@@ -128,6 +130,17 @@ fn table(
         }
     }
     Ok(())
+}
+
+/// What a cell holds: a list of messages, or of the pairs of a `history`, where it is the JSON of one; otherwise its text.
+fn held(name: &str, cell: &str) -> Value {
+    let has = |item: &Value, keys: [&str; 2]| keys.iter().all(|key| item.get(key).is_some());
+    let is_part = |item: &Value| match name {
+        "history" => item.is_array(),
+        _ => has(item, ["role", "content"]) || has(item, ["from", "value"]),
+    };
+    let items = if cell.starts_with('[') { serde_json::from_str(cell).unwrap_or_default() } else { Vec::new() };
+    if !items.is_empty() && items.iter().all(is_part) { Value::Array(items) } else { cell.into() }
 }
 
 /// Counts the lines of a table, which end with a line feed, a carriage return, or both. (The reader counts line feeds, and takes one
@@ -227,6 +240,24 @@ mod tests {
     }
 
     #[test]
+    fn cells_may_hold_lists_of_messages() {
+        let messages = "[{\"role\": \"user\", \"content\": \"Hi\"}]";
+        for (name, cell, is_list) in [
+            ("prompt", messages, true),
+            ("conversations", "[{\"from\": \"human\", \"value\": \"Hi\"}]", true),
+            ("history", "[[\"a\", \"b\"]]", true),
+            ("prompt", "[[\"a\", \"b\"]]", false),
+            ("completion", "[{\"role\": \"admin\", \"name\": \"Tom\"}]", false),
+            ("completion", "[]", false),
+            ("completion", "[1, 2]", false),
+            ("completion", &messages[1..], false),
+        ] {
+            assert_eq!(held(name, cell).is_array(), is_list, "{name} {cell}");
+            assert!(is_list || held(name, cell) == cell, "{name} {cell}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_used_is_named() {
         for (name, content, problem) in [
             (
@@ -236,6 +267,11 @@ mod tests {
             ),
             ("f.json", "[{\"a\": \"x\"}, 3]", "f.json: item 2: is not an object"),
             ("f.json", "[{\"b\": 1, \"c\": 2}]", "f.json: item 1: has no `a`; there are `b`, `c`"),
+            (
+                "f.json",
+                "[{\"a\": \"x\"},\n{\"a\": \"\\ud83d\"}]",
+                "f.json: item 2: is not valid JSON (unexpected end of hex escape at line 1 column 14)",
+            ),
             (
                 "f.json",
                 "[{\"a\": \"x\"}",

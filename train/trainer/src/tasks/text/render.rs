@@ -2,7 +2,7 @@
 
 use super::calls;
 use super::config::{DEFAULT_NEW_TOKENS, DOCUMENT, Roles, TextConfig};
-use super::document::{Document, Example, Piece, Question};
+use super::document::{Document, Example, Piece, Question, Unread};
 use super::formats::{TextFormat, has_calls, has_no_weight, instructions};
 use super::lines::among;
 use super::prompts::UNKNOWN;
@@ -195,24 +195,40 @@ impl Renderer {
         if words.is_empty() && !calls {
             return Err("its answer is empty".to_owned());
         }
+        let tools = question.tools.take();
+        let mut unread = Unread::default();
         let (pieces, said) = match (&self.roles, &self.chat) {
             (Some(roles), _) => {
                 let pieces = by_roles(roles, &question.messages)?;
                 // With the words of its role, as it is learned.
                 let said = if let Some(Piece::Answer(said)) = pieces.last() { said.trim().to_owned() } else { words };
+                unread.tools = tools.is_some();
                 (pieces, said)
             }
             (None, Ok(Some(template))) => {
-                let of_record = question.tools.take().map(|tools| template.with("tools", tools));
+                let of_record = tools.map(|tools| template.with("tools", tools));
                 let template = of_record.as_ref().unwrap_or(template);
                 let (messages, mut conversation) = calls::written_by(template, &question.messages)?;
                 question.messages = messages;
                 check_calls(template, &question.messages, &conversation.text)?;
                 check_roles(template, &question.messages, &conversation.text)?;
-                // What the assistant has said before is not among the answers that are compared.
+                let is_same = |other: ChatTemplate| {
+                    other.render(&question.messages, false).is_ok_and(|other| other == conversation.text)
+                };
+                let are_words_unread = |(index, message): (usize, &Value)| {
+                    has_calls(message) && leaves_out(template, &question.messages, index, &conversation.text)
+                };
+                unread = Unread {
+                    tools: of_record.is_some() && is_same(template.with("tools", Value::Null)),
+                    words: question.messages.iter().enumerate().any(are_words_unread),
+                };
+                // What the assistant has said in a prompt is not among the answers that are learned or compared.
                 let before = question.said().min(conversation.answers.len().saturating_sub(1));
                 leave_unlearnt(&question.messages, &mut conversation, before)?;
-                let said = if calls { written(&conversation, tokenizer)? } else { words };
+                // The template may write more than the words, or less: calls, thoughts.
+                let last = conversation.answers.last().map_or("", |answer| &conversation.text[answer.clone()]);
+                let is_as_given = !calls && last.trim_start().starts_with(&words);
+                let said = if is_as_given { words } else { written(&conversation, tokenizer)? };
                 (vec![Piece::Conversation(conversation)], said)
             }
             (None, Err(problem)) => return Err(problem.clone()),
@@ -236,7 +252,7 @@ impl Renderer {
         let text = if asked.trim().is_empty() { all } else { asked };
         question.document = Arc::new(Document { id: question.document.id.clone(), text });
         let new_tokens = self.new_tokens(None);
-        Ok(Example { question, pieces, new_tokens, fits: true, ..Example::default() })
+        Ok(Example { question, pieces, unread, new_tokens, fits: true, ..Example::default() })
     }
 
     /// Tokens that an example keeps free for an answer: none, where the configuration does not say how many, and none is generated.
@@ -312,13 +328,8 @@ fn check_calls(template: &ChatTemplate, messages: &[Value], text: &str) -> Resul
 /// Fails where the template leaves out a message for its role, which would be learned without it.
 fn check_roles(template: &ChatTemplate, messages: &[Value], text: &str) -> Result<(), String> {
     for (index, message) in messages.iter().enumerate() {
-        let [role, content] = ["role", "content"].map(|key| message[key].as_str().unwrap_or_default());
-        if ["user", "assistant"].contains(&role) || content.trim().is_empty() {
-            continue;
-        }
-        let mut others = messages.to_vec();
-        others[index]["content"] = format!("{content} {content}").into();
-        if template.render(&others, false).is_ok_and(|other| other == text) {
+        let role = message["role"].as_str().unwrap_or_default();
+        if !["user", "assistant"].contains(&role) && leaves_out(template, messages, index, text) {
             let number = index + 1;
             return Err(format!(
                 "message {number}: `role` is {role:?}, which the model's chat template does not write"
@@ -326,6 +337,14 @@ fn check_roles(template: &ChatTemplate, messages: &[Value], text: &str) -> Resul
         }
     }
     Ok(())
+}
+
+/// Whether the template leaves out the words of a message: the text is the same when they are said twice.
+fn leaves_out(template: &ChatTemplate, messages: &[Value], index: usize, text: &str) -> bool {
+    let words = messages[index]["content"].as_str().unwrap_or_default();
+    let mut others = messages.to_vec();
+    others[index]["content"] = format!("{words} {words}").into();
+    !words.trim().is_empty() && template.render(&others, false).is_ok_and(|other| other == text)
 }
 
 /// Takes out the first answers, and those that their messages give the weight 0, as OpenAI's files do.

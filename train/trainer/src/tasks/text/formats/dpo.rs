@@ -105,6 +105,9 @@ fn conversations(record: &Value) -> Result<Question, String> {
         Some(system) if prompt.first().is_some_and(|first| first["role"] != "system") => {
             [vec![json!({"role": "system", "content": system})], prompt].concat()
         }
+        Some(system) if prompt.first().is_some_and(|first| first["content"] != system) => {
+            return Err("has a `system` and another system message in its conversation: keep one of them".to_owned());
+        }
         _ => prompt,
     };
     if prompt.is_empty() {
@@ -144,8 +147,11 @@ mod tests {
         let record = json!({"system": "Be kind.", "prompt": [user], "chosen": [good], "rejected": [bad]});
         let question = read(&record).unwrap();
         let system = said("system", "Be kind.");
-        assert_eq!((question.messages, question.shared), (vec![system.clone(), user.clone(), good], 2));
-        assert_eq!(question.rejected, [system, user, bad]);
+        assert_eq!((question.messages, question.shared), (vec![system.clone(), user.clone(), good.clone()], 2));
+        assert_eq!(question.rejected, [system, user.clone(), bad.clone()]);
+        let other = json!({"system": "Be kind.", "prompt": [said("system", "Be brief."), user], "chosen": [good], "rejected": [bad]});
+        let problem = "has a `system` and another system message in its conversation: keep one of them";
+        assert_eq!(read(&other).unwrap_err(), problem);
     }
 
     #[test]

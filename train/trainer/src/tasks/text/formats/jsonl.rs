@@ -34,13 +34,20 @@ pub(in super::super) static FORMAT: TextFormat = TextFormat {
 pub(super) fn questions(record: &Value, place: &str) -> Result<Vec<Question>, String> {
     let id = id(record).unwrap_or_else(|| place.to_owned());
     let joined = joined(record)?;
+    // What the assistant says in a prompt is read, what completes it is learned.
+    let messages = |record: &Value, key: &str| record[key].as_array().map_or(0, Vec::len);
+    let completing = joined.as_ref().map(|joined| messages(joined, "messages") - messages(record, "prompt"));
+    if completing == Some(0) {
+        return Err("`completion` is empty".to_owned());
+    }
     let record = joined.as_ref().unwrap_or(record);
     let question = match CONVERSATIONS.into_iter().find(|key| is_there(record, key)) {
         Some(key) => conversation(record, key)?,
         None => fields(record)?,
     };
     let document = Arc::new(Document { id: id.clone(), ..Document::default() });
-    Ok(vec![Question { id, document, ..question }])
+    let shared = completing.map_or(0, |completing| question.messages.len() - completing);
+    Ok(vec![Question { id, document, shared, ..question }])
 }
 
 /// Keys of whole conversations.
@@ -277,6 +284,9 @@ pub(super) fn message(message: &Value) -> Result<Value, String> {
     if text(&message, "role")?.trim().is_empty() {
         return Err("`role` is empty".to_owned());
     }
+    if fields.get("function_call").is_some_and(Value::is_object) {
+        return Err("has a `function_call`: calls are read from `tool_calls`".to_owned());
+    }
     if let Some(parts) = fields.get("content").and_then(Value::as_array) {
         message["content"] = text_of(parts)?.into();
     }
@@ -325,9 +335,11 @@ mod tests {
             json!({"messages": json!(messages).to_string()}),
             json!({"prompt": messages[..2], "completion": messages[2..]}),
             json!({"prompt": messages[..2], "completion": messages}),
+            json!({"prompt": messages[1..2], "completion": messages[2..], "system": "Be brief."}),
         ] {
             let question = read(&record).unwrap();
             assert_eq!((&question.messages[..], question.references.len()), (&messages[..], 0));
+            assert_eq!(question.shared, if record.get("prompt").is_some() { 2 } else { 0 });
         }
         // What a message has beside its words stays.
         let weighted =
@@ -385,6 +397,11 @@ mod tests {
                 "`messages` ends with an answer whose `weight` is 0: end it with one that is learnt",
             ),
             (json!({"prompt": [messages[1]], "completion": "Hello."}), "`completion` is a text, expected a list"),
+            (json!({"prompt": [messages[1]], "completion": []}), "`completion` is empty"),
+            (
+                json!({"messages": [messages[1], {"role": "assistant", "content": "", "function_call": {"name": "f"}}]}),
+                "message 2: has a `function_call`: calls are read from `tool_calls`",
+            ),
             (json!({"messages": [{"role": "user"}]}), "message 1: has no `content`; there are `role`"),
             (
                 json!({"conversations": [{"from": "gpt", "text": "x"}]}),

@@ -123,6 +123,27 @@ fn calls_are_answers() {
     assert!(refused.contains("message 2: has `tool_calls`, which [task.roles] cannot write"), "{refused}");
 }
 
+/// Tools that nothing writes are known, so that a run can say so.
+#[test]
+fn tools_that_nothing_writes_are_known() {
+    let conversation =
+        |n: u32| json!([{"role": "user", "content": format!("{n}?")}, {"role": "assistant", "content": "Yes."}]);
+    let records = [
+        json!({"messages": conversation(0), "tools": [{"name": "f"}]}),
+        json!({"messages": conversation(1), "tools": []}),
+        json!({"messages": conversation(2)}),
+    ];
+    let unread = |settings: &[&str]| {
+        let text = own(&lines(&records), settings).unwrap();
+        assert_eq!(all(&text).count(), 3);
+        all(&text).filter(|example| example.unread.tools).count()
+    };
+    let writes = chat_model(&format!("{{% for tool in tools or [] %}}[{{{{ tool.name }}}}]{{% endfor %}}{CHAT}"));
+    assert_eq!(unread(&[&of(&writes)]), 0);
+    assert_eq!(unread(&[&of(&chat_model(CHAT))]), 1);
+    assert_eq!(unread(&["task.roles={}"]), 1);
+}
+
 /// Answers of weight 0 are read and not learned, as in OpenAI's files.
 #[test]
 fn answers_without_weight_are_not_learned() {
@@ -203,6 +224,7 @@ fn references_of_prompts() {
         (json!({"conversations": share_gpt(&long)}), &[long.trim()]),
         (json!({"instruction": "Rain?", "output": "Yes."}), &["Yes."]),
         (json!({"instruction": "Rain?"}), &[]),
+        (json!({"messages": asked, "references": "No."}), &["No."]),
     ] {
         let prompt = prompts.of_line(&line, "1").unwrap_or_else(|problem| panic!("{line}: {problem}"));
         assert_eq!(prompt.ids, open.ids, "{line}");
@@ -299,4 +321,56 @@ fn documents_are_in_the_prompt() {
     let record = json!({"contract": "word ".repeat(600), "question": "?", "answer": "Yes."});
     let long = own(&lines(&[record]), &set).err().unwrap();
     assert!(long.contains("a field that may be cut is named as `task.document`"), "{long}");
+}
+
+/// What the assistant says in a prompt is read; what completes it is learned.
+#[test]
+fn a_completion_alone_is_learned() {
+    let said = |role: &str, content: &str| json!({"role": role, "content": content});
+    let prompt = json!([said("user", "One"), said("assistant", "Bad."), said("user", "Two")]);
+    let record = json!({"prompt": prompt, "completion": [said("assistant", "Good.")]});
+    let model = chat_model(CHAT);
+    for settings in [of(&model), "task.roles={}".to_owned()] {
+        for record in
+            [record.clone(), json!({"prompt": prompt, "completion": record["completion"], "system": "Be kind."})]
+        {
+            let mut other = record.clone();
+            other["prompt"][0]["content"] = json!("Uno");
+            let text = own(&lines(&[record, other]), &[&settings]).unwrap();
+            let example = all(&text).next().unwrap();
+            let marked = text.layout().marked(&text.layout().sequence(example).unwrap()).unwrap().replace(' ', "");
+            assert_eq!(marked.matches('\u{27e6}').count(), 1, "{marked}");
+            assert!(marked.contains("\u{27e6}Good.</s>") && marked.contains("Bad."), "{marked}");
+        }
+    }
+}
+
+/// A template that writes more than the words of an answer, or less, is what answers are compared with.
+#[test]
+fn answers_are_compared_with_what_the_template_writes() {
+    const THOUGHTS: &str = "{% for m in messages %}({{ m.role }}) {% if m.role == 'assistant' %}{{ 'no thoughts ' if '#' not in m.content }}\
+        {{ m.content.split('#')[-1] }}{{ eos_token }}{% else %}{{ m.content }}{% endif %}{{ '\\n' }}{% endfor %}\
+        {% if add_generation_prompt %}(assistant) {% endif %}";
+    let record = |n: u32, answer: &str| json!({"messages": [{"role": "user", "content": format!("{n}?")}, {"role": "assistant", "content": answer}]});
+    let model = chat_model(THOUGHTS);
+    let text = own(&lines(&[record(0, "Yes."), record(1, "I think #No.")]), &[&of(&model)]).unwrap();
+    let mut found: Vec<&str> = all(&text).map(|example| &example.question.references[0][..]).collect();
+    found.sort_unstable();
+    assert_eq!(found, ["No.", "no thoughts Yes."]);
+}
+
+/// Words beside calls that the template leaves out are known, so that a run can say so.
+#[test]
+fn words_that_nothing_writes_are_known() {
+    let record = |n: u32, words: &str| {
+        let call = json!({"role": "assistant", "content": words, "tool_calls": [{"name": "f"}]});
+        json!({"messages": [{"role": "user", "content": format!("{n}?")}, call]})
+    };
+    let records = lines(&[record(0, "Let me look."), record(1, "")]);
+    let unread = |template: &str| {
+        let text = own(&records, &[&of(&chat_model(template))]).unwrap();
+        all(&text).filter(|example| example.unread.words).count()
+    };
+    assert_eq!(unread(CALLS), 0);
+    assert_eq!(unread(&CALLS.replace("{{ m.content or '' }}", "{{ m.content if not m.tool_calls }}")), 1);
 }
