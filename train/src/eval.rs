@@ -17,6 +17,7 @@ use hankel_trainer::config::Config;
 use hankel_trainer::fit::{
     BackboneSnapshot, Forgetting, check_same, check_same_adapters, evaluate_and_generate, position_warning, to_lines,
 };
+use hankel_trainer::format::counted;
 use hankel_trainer::parallel::Group;
 use hankel_trainer::report::Run;
 use hankel_trainer::results::{DataFile, Scores, Split, metric};
@@ -170,7 +171,10 @@ fn prepare(args: &Args) -> Result<Ready> {
     let other = other.map(TaskConfig::build).transpose().context("in `[forgetting]`")?;
     if args.data.is_none() {
         let of_other = other.as_ref().map(|task| task.data_files()).unwrap_or_default();
-        check_data(&args.run, &task.data_files(), &of_other)?;
+        // Pretraining and forgetting may have files that are not looked at here.
+        let pretrains_on_others = config.pretrain.as_ref().is_some_and(|pretrain| pretrain.task.is_some());
+        let is_all = !pretrains_on_others && (config.forgetting.is_none() || other.is_some());
+        check_data(&args.run, &task.data_files(), &of_other, is_all)?;
     }
     let snapshot = BackboneSnapshot::from_run(&config, &args.run)?;
     if let Some(warning) = position_warning(&**snapshot.backbone(), &config.task) {
@@ -180,8 +184,8 @@ fn prepare(args: &Args) -> Result<Ready> {
 }
 
 /// Fails where a data file of the task, or of that of `[forgetting]`, is not the one of the run's result, or of its newest checkpoint:
-/// another division would test what was trained on.
-fn check_data(run: &Path, are: &[DataFile], of_other: &[DataFile]) -> Result<()> {
+/// another division would test what was trained on. So would more files, or fewer, which is told where these are all that the run has (`is_all`).
+fn check_data(run: &Path, are: &[DataFile], of_other: &[DataFile], is_all: bool) -> Result<()> {
     let were = match Run::load(run)?.result {
         Some(result) => result.data,
         None => match checkpoint::list(&run.join("checkpoints")).pop() {
@@ -189,6 +193,14 @@ fn check_data(run: &Path, are: &[DataFile], of_other: &[DataFile]) -> Result<()>
             None => return Ok(()),
         },
     };
+    let (had, has) = (were.len(), are.len() + of_other.len());
+    // Runs of earlier versions do not say what they had.
+    if had > 0 && (had < has || (is_all && had > has)) {
+        bail!(
+            "the run was trained with {}, and there are {has} now: put them back, or evaluate on a file of its own with --data",
+            counted(had, "file")
+        );
+    }
     // Behind those of the task stand those of pretraining, and at the end those of `[forgetting]`.
     let at_the_end = were.iter().rev().zip(of_other.iter().rev());
     for (was, is) in were.iter().zip(are).chain(at_the_end) {

@@ -61,16 +61,29 @@ pub fn check(directory: &RunDirectory, before: &Config, now: &Config) -> Result<
     if !state.rows.is_empty() {
         bail!("{} has finished `{}` with the steps it was begun with: {anew}", path.display(), state.rows[0].name);
     }
+    // Until its next checkpoint the settings that a configuration leaves open would be those of two trainings.
+    if adapter.train.is_none() && now.adapter.iter().any(|is| is.name == *name && is.train.is_some()) {
+        bail!("`{name}` has no settings of training of its own: set `train.steps`");
+    }
+    if was.steps.is_none() {
+        bail!(
+            "{}: how many steps `{name}` has, and when it is evaluated, follows from its data: {anew}; with `train.steps` in the \
+             configuration a run can be given more",
+            path.display()
+        );
+    }
     if let Some(dependence) = dependence(was, adapter.method.depends_on_steps()) {
         bail!("{}: {dependence} of `{name}` was laid out for {} steps: {anew}", path.display(), shown(was));
     }
     let is_at_end = state.name == *name && was.steps == Some(state.step);
-    if let Some(every) =
-        was.eval_every.filter(|every| is_at_end && was.keep == Keep::Best && !state.step.is_multiple_of(*every))
-    {
+    let is_evaluated = state.progress.curve.last().is_some_and(|(step, _)| *step == state.step);
+    let counts = was.keep == Keep::Best || was.patience.is_some();
+    let is_another = |every: &u64| counts && is_at_end && state.step.is_multiple_of(*every) != is_evaluated;
+    if let Some(every) = was.eval_every.filter(is_another) {
+        let (was, longer) = if is_evaluated { ("was", "is not") } else { ("was not", "is") };
         bail!(
-            "{}: `{name}` was evaluated at its end, after step {}, where a longer run is not (`eval_every` = {every}), and the best of its \
-             evaluations is kept: {anew}",
+            "{}: `{name}` {was} evaluated after its last step, {}, where a longer run {longer} (`eval_every` = {every}), and `keep` and \
+             `patience` go by evaluations: {anew}",
             path.display(),
             state.step
         );

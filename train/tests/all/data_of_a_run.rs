@@ -4,6 +4,7 @@ use crate::common::Place;
 use crate::mistral::small;
 use hankel_models::decoder::{InitType, init_model};
 use std::fs;
+use std::path::Path;
 
 const CONFIG: &str = "name = \"t\"\n[task]\nkind = \"bytes\"\npath = \"text\"\nlength = 16\ntrain_sequences = 32\n\
     validation_sequences = 2\ntest_sequences = 2\n[backbone]\nkind = \"tiny_gpt\"\nlayers = 1\nd_model = 16\nheads = 2\n[train]\n\
@@ -54,6 +55,40 @@ fn cells_of_a_sweep_have_the_same_data() {
     place.write("text", &text);
     let again = place.run(&sweep);
     assert!(again.stdout.contains("2 of 2 cells done"), "{}{}", again.stdout, again.stderr);
+    // Nor are those of another command with other seeds, which reports take together.
+    place.write("text", format!("{text}more"));
+    let third = place.run(&[&sweep[..], &["--set", "seed=[2]"]].concat());
+    assert_eq!(third.code, Some(1), "{}", third.stderr);
+    assert!(third.stderr.contains("text is not the file that out/t/seed-0 was run with"), "{}", third.stderr);
+}
+
+/// A folder with more files, or fewer, is divided in another way.
+#[test]
+fn files_that_come_or_go_are_noticed() {
+    let place = Place::new();
+    fs::create_dir(place.path("docs")).unwrap();
+    let write = |number: u32| {
+        place.write(&format!("docs/{number}.txt"), format!("{number} quick foxes jump over it. ").repeat(30))
+    };
+    (0..12).for_each(|number| drop(write(number)));
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/stories260k");
+    let config = format!(
+        "name = \"t\"\n[task]\nkind = \"text\"\npath = \"docs\"\nlength = 16\n[backbone]\nkind = \"decoder\"\nmodel = {model:?}\n\
+         [train]\nsteps = 2\nbatch_size = 2\n[[adapter]]\nkind = \"hrm\"\nstate_dim = 4\n"
+    );
+    place.fit(&config, "run", &[]);
+    let eval = ["eval", "run", "--adapter", "hrm"];
+    assert_eq!(place.run(&eval).code, Some(0));
+    place.write("grid.toml", format!("{config}[sweep.grid]\nseed = [0, 1]\n"));
+    let sweep = ["sweep", "grid.toml", "--out", "out"];
+    assert_eq!(place.run(&[&sweep[..], &["--task-index", "0"]].concat()).code, Some(0));
+    write(12);
+    place.run(&eval).refused(&["the run was trained with 12 files, and there are 13 now", "--data"]);
+    let second = place.run(&sweep);
+    assert!(second.stderr.contains("out/t/seed-0 was run with 12 files, and there are 13 now"), "{}", second.stderr);
+    fs::remove_file(place.path("docs/12.txt")).unwrap();
+    fs::remove_file(place.path("docs/11.txt")).unwrap();
+    place.run(&eval).refused(&["the run was trained with 12 files, and there are 11 now"]);
 }
 
 /// Cells on another model of the same place are no repetitions either; those on a model elsewhere are another matter.

@@ -45,7 +45,7 @@ pub fn finished_beside(cells: &[&CellDirectory]) -> Vec<PathBuf> {
 }
 
 /// The runs in an experiment's directory, of cells and of single rows. What cannot be read is no run: others may be at it.
-fn runs_below(experiment: &Path) -> Vec<PathBuf> {
+pub(super) fn runs_below(experiment: &Path) -> Vec<PathBuf> {
     let below = |path: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(path).into_iter().flatten();
         entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect()

@@ -2,16 +2,17 @@
 
 use super::cell_directory::{CellDirectory, HeldCell, State};
 use super::claim::{BEAT, STALE};
-use super::others::of_other_settings;
+use super::others::{of_other_settings, runs_below};
 use anyhow::{Result, bail};
 use hankel_trainer::config::{AdapterConfig, Config, TrainConfig};
 use hankel_trainer::fit::{Prepared, Pretrained, Stop, fit};
-use hankel_trainer::format::duration;
+use hankel_trainer::format::{counted, duration};
 use hankel_trainer::parallel::Group;
 use hankel_trainer::results::{DataFile, RunResult};
 use hankel_trainer::run::interrupt::{self, Interrupted};
 use hankel_trainer::tell;
 use std::collections::{BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -251,42 +252,48 @@ fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, forc
     }
     let pretrained = sharing(cells, cell).find_map(pretrained_in);
     let prepared = Prepared::within_memory(config, 1, force)?.with_pretrained(pretrained);
-    let others = || cells.iter().filter(|other| other.path() != cell.path());
-    check_files(others(), &prepared.data_files(), |result| &result.data)?;
-    let has_same_model = |other: &&CellDirectory| match &other.config {
-        Ok(other) => other.backbone.path() == config.backbone.path(),
-        Err(_) => false,
-    };
-    let of_backbone = prepared.backbone_files();
-    check_files(others().filter(has_same_model), &of_backbone, |result| &result.model_files)?;
+    let beside = runs_below(cell.experiment_path());
+    let others = cells.iter().map(CellDirectory::path).chain(beside.iter().map(PathBuf::as_path));
+    let others: BTreeSet<&Path> = others.filter(|other| *other != cell.path()).collect();
+    check_files(&others, &prepared.data_files(), |result| Some(&result.data))?;
+    let source = config.backbone.path().map(|path| path.display().to_string());
+    let has_same_model = |result: &RunResult| source.as_ref() == Some(&result.backbone.source);
+    check_files(&others, &prepared.backbone_files(), |result| has_same_model(result).then_some(&result.model_files))?;
     let directory = cell.directory()?;
     let resume = directory.config().is_file();
     Ok(fit(config, prepared, directory, resume, &Group::alone())?.result)
 }
 
-/// Fails where a file is not the one that a cell which is done was run with: they would be compared, or taken for repetitions.
-fn check_files<'a>(
-    others: impl Iterator<Item = &'a CellDirectory>,
+/// Fails where a file is not the one that another run of the experiment, if it is done, was run with, or where that had more or fewer: they
+/// would be compared, or taken for repetitions. `of` are its files, where they should be the same.
+fn check_files(
+    others: &BTreeSet<&Path>,
     files: &[DataFile],
-    of: impl Fn(&RunResult) -> &[DataFile],
+    of: impl Fn(&RunResult) -> Option<&Vec<DataFile>>,
 ) -> Result<()> {
     for other in others {
-        let Ok(text) = hankel_io::input::read_to_string(&other.path().join("result.json")) else { continue };
+        let Ok(text) = hankel_io::input::read_to_string(&other.join("result.json")) else { continue };
         let Ok(result) = serde_json::from_str::<RunResult>(&text) else { continue };
+        let Some(were) = of(&result) else { continue };
         let mut known = 0;
         for is in files {
-            let Some(was) = of(&result).iter().find(|was| was.path == is.path) else { continue };
+            let Some(was) = were.iter().find(|was| was.path == is.path) else { continue };
             known += 1;
             if (was.bytes, &was.sha256) != (is.bytes, &is.sha256) {
                 bail!(
                     "{} is not the file that {} was run with: put that file back, or begin the sweep anew with another --out",
                     is.path,
-                    other.path().display()
+                    other.display()
                 );
             }
         }
-        if known == files.len() {
-            break;
+        if known > 0 && were.len() != files.len() {
+            bail!(
+                "{} was run with {}, and there are {} now: put them back, or begin the sweep anew with another --out",
+                other.display(),
+                counted(were.len(), "file"),
+                files.len()
+            );
         }
     }
     Ok(())

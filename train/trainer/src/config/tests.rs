@@ -311,10 +311,6 @@ fn problems_name_place_and_key() {
         (&["pretrain.warmup_steps=2000"], "`pretrain.warmup_steps` is 2000, more than the 1250 steps of the whole"),
         (&["adapter.lora.train.epochs=1e17"], "`adapter.lora.train.epochs` makes more steps than can be counted"),
         (&["train.betas=[0.9, 1]"], "`train.betas` must be at least 0 and below 1, found 1"),
-        (
-            &["train.patience=1", "train.eval_every=100"],
-            "`train.patience` counts evaluations, of which there is none before the end: `eval_every` is 100, `steps` 100",
-        ),
         (&["train.lr=inf"], "`train.lr` must be finite, found inf"),
         (&["adapter.hrm.train.clip=-1"], "`adapter.hrm.train.clip` must be at least 0, found -1"),
     ] {

@@ -165,6 +165,18 @@ impl TrainConfig {
         })
     }
 
+    /// That `patience` ends nothing in a training on `sequences`, in words, if it does not.
+    pub(crate) fn idle_patience(&self, sequences: usize) -> Option<String> {
+        let steps = self.steps(sequences);
+        let every = self.eval_every.unwrap_or_else(|| usual_interval(steps));
+        (self.patience.is_some() && steps > 0 && every >= steps).then(|| {
+            format!(
+                "`patience` has no effect: it counts evaluations, of which there is none before the end (`eval_every` is {every}, `steps` \
+                 {steps})"
+            )
+        })
+    }
+
     /// What cannot work in a training on `sequences`, if something cannot: a key, and what is to be said behind it.
     pub fn problem_on(&self, sequences: usize) -> Option<(&'static str, String)> {
         let steps = self.steps(sequences);
@@ -194,7 +206,7 @@ impl TrainConfig {
         (self.steps, self.epochs) = (Some(steps), None);
         (self.warmup_steps, self.warmup_ratio) = (Some(warmup), None);
         self.log_every.get_or_insert((steps / 100).max(1));
-        self.eval_every.get_or_insert(steps.div_ceil(10).max(1));
+        self.eval_every.get_or_insert(usual_interval(steps));
         self.checkpoint_every.get_or_insert(steps.div_ceil(5).max(1));
     }
 
@@ -237,11 +249,6 @@ impl TrainConfig {
         checks.at_least("eval_sequences", self.eval_sequences, 1);
         checks.at_least("keep_checkpoints", self.keep_checkpoints, 1);
         checks.at_least("patience", self.patience.unwrap_or(1), 1);
-        if let (Some(_), Some(every), Some(steps)) = (self.patience, self.eval_every, self.steps) {
-            checks.require("patience", steps == 0 || every < steps, || {
-                format!("counts evaluations, of which there is none before the end: `eval_every` is {every}, `steps` {steps}")
-            });
-        }
         checks.not_negative("weight_decay", self.weight_decay);
         checks.not_negative("clip", self.clip);
         checks.positive("eps", self.eps);
@@ -255,9 +262,30 @@ impl TrainConfig {
     }
 }
 
+/// Steps from one evaluation to the next where nothing says it.
+fn usual_interval(steps: u64) -> u64 {
+    steps.div_ceil(10).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patience_without_an_evaluation_is_told() {
+        let config = |eval_every, steps| TrainConfig { patience: Some(2), eval_every, steps, ..TrainConfig::default() };
+        for (idle, config) in [
+            (true, config(Some(100), Some(100))),
+            (true, config(Some(1000), None)),
+            (true, config(None, Some(1))),
+            (false, config(Some(99), Some(100))),
+            (false, config(None, Some(2))),
+            (false, config(None, Some(0))),
+            (false, TrainConfig { patience: None, ..config(Some(100), Some(100)) }),
+        ] {
+            assert_eq!(config.idle_patience(640).is_some(), idle, "{config:?}");
+        }
+    }
 
     #[test]
     fn what_rounding_leaves_out_is_told_if_it_is_much() {

@@ -104,7 +104,9 @@ impl Prepared {
             can_be(config.training_of(adapter), sequences, &adapter.name)?;
             // What is trained not at all leaves nothing out.
             let is_trained = adapter.method.kind() != "none";
-            unread.extend(config.training_of(adapter).unread(sequences).filter(|_| is_trained));
+            let settings = config.training_of(adapter);
+            let told = settings.unread(sequences).into_iter().chain(settings.idle_patience(sequences));
+            unread.extend(told.filter(|_| is_trained));
             can_be_truncated(adapter, &model.adapters, config.training_of(adapter), sequences)?;
         }
         unread.iter().for_each(|what| tell!("note: {what}"));
