@@ -3,6 +3,8 @@
 use super::cell_directory::{CellDirectory, HeldCell, State};
 use super::claim::{BEAT, STALE};
 use super::others::{of_other_settings, runs_below};
+use crate::CellId;
+use crate::rows::cell_file;
 use anyhow::{Result, bail};
 use hankel_trainer::config::{AdapterConfig, Config, TrainConfig};
 use hankel_trainer::fit::{Prepared, Pretrained, Stop, fit};
@@ -15,6 +17,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// The axis over which cells repeat each other.
+const SEED: &str = "seed";
 
 /// Which cells of a sweep are this process's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,6 +261,11 @@ fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, forc
     let others = cells.iter().map(CellDirectory::path).chain(beside.iter().map(PathBuf::as_path));
     let others: BTreeSet<&Path> = others.filter(|other| *other != cell.path()).collect();
     check_files(&others, &prepared.data_files(), |result| Some(&result.data))?;
+    let point = |id: &CellId| (id.experiment.clone(), id.scale.clone(), id.describe(&[SEED]));
+    let own = point(&cell.file().id);
+    let is_repetition = |other: &Path| cell_file(other).ok().flatten().is_some_and(|file| point(&file.id) == own);
+    let repetitions = others.iter().copied().filter(|other| is_repetition(other));
+    check_number(repetitions, prepared.data_files().len())?;
     let source = config.backbone.path().map(|path| path.display().to_string());
     let has_same_model = |result: &RunResult| source.as_ref() == Some(&result.backbone.source);
     check_files(&others, &prepared.backbone_files(), |result| has_same_model(result).then_some(&result.model_files))?;
@@ -264,21 +274,18 @@ fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, forc
     Ok(fit(config, prepared, directory, resume, &Group::alone())?.result)
 }
 
-/// Fails where a file is not the one that another run of the experiment, if it is done, was run with, or where that had more or fewer: they
-/// would be compared, or taken for repetitions. `of` are its files, where they should be the same.
+/// Fails where a file is not the one that another run of the experiment, if it is done, was run with: they would be compared, or taken for
+/// repetitions. `of` are its files, where they should be the same.
 fn check_files(
     others: &BTreeSet<&Path>,
     files: &[DataFile],
     of: impl Fn(&RunResult) -> Option<&Vec<DataFile>>,
 ) -> Result<()> {
     for other in others {
-        let Ok(text) = hankel_io::input::read_to_string(&other.join("result.json")) else { continue };
-        let Ok(result) = serde_json::from_str::<RunResult>(&text) else { continue };
+        let Some(result) = result_of(other) else { continue };
         let Some(were) = of(&result) else { continue };
-        let mut known = 0;
         for is in files {
             let Some(was) = were.iter().find(|was| was.path == is.path) else { continue };
-            known += 1;
             if (was.bytes, &was.sha256) != (is.bytes, &is.sha256) {
                 bail!(
                     "{} is not the file that {} was run with: put that file back, or begin the sweep anew with another --out",
@@ -287,16 +294,28 @@ fn check_files(
                 );
             }
         }
-        if known > 0 && were.len() != files.len() {
-            bail!(
-                "{} was run with {}, and there are {} now: put them back, or begin the sweep anew with another --out",
-                other.display(),
-                counted(were.len(), "file"),
-                files.len()
-            );
-        }
     }
     Ok(())
+}
+
+/// Fails where a repetition that is done was run with more files of data, or fewer: files were added to a folder, or removed.
+fn check_number<'a>(mut repetitions: impl Iterator<Item = &'a Path>, files: usize) -> Result<()> {
+    let number = |other: &Path| result_of(other).map(|result| result.data.len());
+    let is_other = |other: &&Path| number(other).is_some_and(|number| number > 0 && number != files);
+    match repetitions.find(is_other) {
+        None => Ok(()),
+        Some(other) => bail!(
+            "{} was run with {}, and there are {files} now: put them back, or begin the sweep anew with another --out",
+            other.display(),
+            counted(number(other).unwrap_or(0), "file")
+        ),
+    }
+}
+
+/// The result of a run that is done.
+fn result_of(run: &Path) -> Option<RunResult> {
+    let text = hankel_io::input::read_to_string(&run.join("result.json")).ok()?;
+    serde_json::from_str(&text).ok()
 }
 
 /// The other cells that pretrain the same backbone.
