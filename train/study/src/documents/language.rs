@@ -37,8 +37,11 @@ impl Study {
     fn read(experiment: &str, scale: &str, names: &'static [&'static str]) -> Self {
         let mut cells = read_results(&root().join("docs/results/language")).unwrap();
         cells.retain(|cell| cell.id.experiment == experiment && cell.id.scale.as_deref() == Some(scale));
-        let (axis, points): (_, &[&str]) =
-            if experiment == "turns" { ("memory", &["everything", "states"]) } else { ("weights", &["gguf"]) };
+        let (axis, points): (_, &[&str]) = match (experiment, scale) {
+            ("turns", "small") => ("memory", &["everything", "states"]),
+            ("turns", _) => ("memory", &["states"]),
+            _ => ("weights", &["gguf"]),
+        };
         assert_eq!(cells.len(), SEEDS * points.len());
         let label = if experiment == "documents" { "task qmsum, length 1024, weights" } else { axis };
         Study { cells, label, axis, points, names }
@@ -123,7 +126,9 @@ fn mean(values: &[f64]) -> f64 {
 
 #[test]
 fn turns_are_their_result() {
-    Study::read("turns", "small", &["none", "hrm", "delta", "lora"]).tables_are_on(&page("language.md"));
+    for scale in ["small", "smollm2"] {
+        Study::read("turns", scale, &["none", "hrm", "delta", "lora"]).tables_are_on(&page("language.md"));
+    }
 }
 
 #[test]
