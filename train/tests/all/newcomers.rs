@@ -163,6 +163,8 @@ fn a_run_goes_on_for_more_steps_where_its_schedule_permits() {
     fs::remove_file(place.path("ended/result.json")).unwrap();
     let longer = ["fit", "--out", "ended", "--resume", "--set", "train.steps=80"];
     place.run(&longer).refused(&["`hrm` was evaluated after its last step, 60", "(`eval_every` = 7)"]);
+    let own = ["fit", "--out", "ended", "--resume", "--set", "adapter.hrm.train.steps=80"];
+    place.run(&own).refused(&["`hrm` has no settings of training of its own: set `train.steps`"]);
     // A row without an adapter has learnt nothing that could be gone on from.
     place.fit(&short.replacen("[[adapter]]", "[[adapter]]\nkind = \"none\"\n[[adapter]]", 1), "both", &[]);
     place.run(&["fit", "--out", "both", "--resume", "--set", "train.steps=90"]).refused(&[
