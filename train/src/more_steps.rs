@@ -61,7 +61,7 @@ pub fn check(directory: &RunDirectory, before: &Config, now: &Config) -> Result<
     if !state.rows.is_empty() {
         bail!("{} has finished `{}` with the steps it was begun with: {anew}", path.display(), state.rows[0].name);
     }
-    // Until its next checkpoint the settings that a configuration leaves open would be those of two trainings.
+    // The configuration would differ from the newest checkpoint's in more than steps: killed before the next one, the run could not go on.
     if adapter.train.is_none() && now.adapter.iter().any(|is| is.name == *name && is.train.is_some()) {
         bail!("`{name}` has no settings of training of its own: set `train.steps`");
     }

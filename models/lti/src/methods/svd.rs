@@ -23,7 +23,7 @@ pub const METHOD: Method = Method(&Definition {
 });
 
 fn reduce(system: &LinearSystem, _: &HankelSpectrum, order: usize) -> Result<Reduced> {
-    // In continuous time B is that of continuous time: of its image, A is a part.
+    // In continuous time the B of that time: the one of the image depends on A, too.
     let own = system.map().map(|map| map.continuous(system.a(), system.b(), system.c(), None)).transpose()?;
     let small = compress_columns(own.as_ref().map_or_else(|| system.b(), |(_, b, ..)| b.as_ref()));
     // Padded to d columns, so that a B of low rank still has d left singular vectors.

@@ -281,11 +281,13 @@ fn check_files(
     files: &[DataFile],
     of: impl Fn(&RunResult) -> Option<&Vec<DataFile>>,
 ) -> Result<()> {
-    for other in others {
+    for other in others.iter().filter(|_| !files.is_empty()) {
         let Some(result) = result_of(other) else { continue };
         let Some(were) = of(&result) else { continue };
+        let mut known = 0;
         for is in files {
             let Some(was) = were.iter().find(|was| was.path == is.path) else { continue };
+            known += 1;
             if (was.bytes, &was.sha256) != (is.bytes, &is.sha256) {
                 bail!(
                     "{} is not the file that {} was run with: put that file back, or begin the sweep anew with another --out",
@@ -294,22 +296,25 @@ fn check_files(
                 );
             }
         }
+        // That one was compared with the rest.
+        if known == files.len() {
+            break;
+        }
     }
     Ok(())
 }
 
 /// Fails where a repetition that is done was run with more files of data, or fewer: files were added to a folder, or removed.
 fn check_number<'a>(mut repetitions: impl Iterator<Item = &'a Path>, files: usize) -> Result<()> {
-    let number = |other: &Path| result_of(other).map(|result| result.data.len());
-    let is_other = |other: &&Path| number(other).is_some_and(|number| number > 0 && number != files);
-    match repetitions.find(is_other) {
-        None => Ok(()),
-        Some(other) => bail!(
+    let done = repetitions.find_map(|other| Some((other, result_of(other)?.data.len())));
+    if let Some((other, number)) = done.filter(|(_, number)| *number > 0 && *number != files) {
+        bail!(
             "{} was run with {}, and there are {files} now: put them back, or begin the sweep anew with another --out",
             other.display(),
-            counted(number(other).unwrap_or(0), "file")
-        ),
+            counted(number, "file")
+        );
     }
+    Ok(())
 }
 
 /// The result of a run that is done.

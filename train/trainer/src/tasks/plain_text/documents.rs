@@ -73,16 +73,19 @@ const TEXT: &str = "text";
 
 /// Whether the name of a file says that it has a record on every line, and not the text itself.
 fn has_records(path: &Path) -> bool {
-    let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
-    let name = name.strip_suffix(".gz").unwrap_or(&name);
-    [".jsonl", ".ndjson"].iter().any(|ending| name.ends_with(ending))
+    ends_with(path, &[".jsonl", ".ndjson"])
 }
 
 /// Whether the name of a file says that it is a table or JSON, and so no text to read as it stands.
 fn is_data(path: &Path) -> bool {
+    ends_with(path, &[".json", ".csv", ".tsv"])
+}
+
+/// Whether the name of a file, packed by gzip or not, ends with one of these.
+fn ends_with(path: &Path, endings: &[&str]) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
     let name = name.strip_suffix(".gz").unwrap_or(&name);
-    [".json", ".csv", ".tsv"].iter().any(|ending| name.ends_with(ending))
+    endings.iter().any(|ending| name.ends_with(ending))
 }
 
 /// The documents of some files and folders.
