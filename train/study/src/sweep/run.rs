@@ -266,9 +266,17 @@ fn run_cell(cells: &[CellDirectory], cell: &CellDirectory, config: &Config, forc
     let is_repetition = |other: &Path| cell_file(other).ok().flatten().is_some_and(|file| point(&file.id) == own);
     let repetitions = others.iter().copied().filter(|other| is_repetition(other));
     check_number(repetitions, prepared.data_files().len())?;
-    let source = config.backbone.path().map(|path| path.display().to_string());
-    let has_same_model = |result: &RunResult| source.as_ref() == Some(&result.backbone.source);
-    check_files(&others, &prepared.backbone_files(), |result| has_same_model(result).then_some(&result.model_files))?;
+    // Cells of the grid tell their model, other runs what they came from.
+    let path = config.backbone.path();
+    let has_same_model =
+        |other: &&CellDirectory| other.config.as_ref().is_ok_and(|other| other.backbone.path() == path);
+    let of_same_model = cells.iter().filter(has_same_model).map(CellDirectory::path);
+    let of_same_model: BTreeSet<&Path> = of_same_model.filter(|other| *other != cell.path()).collect();
+    let of_backbone = prepared.backbone_files();
+    check_files(&of_same_model, &of_backbone, |result| Some(&result.model_files))?;
+    let source = path.map(|path| path.display().to_string());
+    let is_from_it = |result: &RunResult| source.as_ref() == Some(&result.backbone.source);
+    check_files(&others, &of_backbone, |result| is_from_it(result).then_some(&result.model_files))?;
     let directory = cell.directory()?;
     let resume = directory.config().is_file();
     Ok(fit(config, prepared, directory, resume, &Group::alone())?.result)
