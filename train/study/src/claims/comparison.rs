@@ -17,6 +17,8 @@ use std::fmt;
 const NONE: &str = "none";
 /// The predictors without training that see one symbol, as a model without memory does: where one is on record, rows have to beat it.
 const ONE_SYMBOL: [&str; 2] = ["window_1", "order_1"];
+/// The best constant answer, which stands for them where a task has nothing else.
+const CONSTANT: &str = "constant";
 /// What training makes of a row, beside its scores. More steps could move it to either side.
 const OF_TRAINING: [&str; 9] = [
     "order",
@@ -248,7 +250,7 @@ fn gains(of: &str, name: &str, other: &str, points: &[Point]) -> Vec<Gain> {
     points.iter().filter_map(at).collect()
 }
 
-/// Says that a row is no better than a predictor that sees one symbol, in the metric in which that is on record, which is the task's own, and on
+/// Says that a row is no better than a predictor that sees one symbol, or than the best constant where a task has no other, in the metric in which that is on record, which is the task's own, and on
 /// the validation split, of which it is.
 fn beaten(name: &str, points: &[Point]) -> Option<String> {
     let gain = |result: &RunResult, baseline: &str| {
@@ -263,7 +265,10 @@ fn beaten(name: &str, points: &[Point]) -> Option<String> {
             Gain::of(&gains, point).filter(|gain| gain.mean <= 0.0)
         })
     };
-    let (baseline, gain) = ONE_SYMBOL.iter().find_map(|baseline| Some((baseline, by(baseline)?)))?;
+    let mut tasks = points.iter().flat_map(|point| &point.results).map(|result| &result.task.baselines);
+    let sees_one = tasks.any(|baselines| ONE_SYMBOL.iter().any(|name| baselines.contains_key(*name)));
+    let baselines: &[&str] = if sees_one { &ONE_SYMBOL } else { &[CONSTANT] };
+    let (baseline, gain) = baselines.iter().find_map(|baseline| Some((baseline, by(baseline)?)))?;
     Some(format!("{name} is no better than `{baseline}`{gain}"))
 }
 

@@ -14,6 +14,17 @@ fn rows_that_one_symbol_beats_are_not_compared() {
     }
     let told = "lora is no better than `window_1` (gain −0.01000, −0.2584 to 0.2384)";
     assert_eq!(verdict(&cells), Verdict::NoComparison(told.into()));
+    // The best constant counts where a task has no predictor that sees one symbol.
+    for (baselines, is_compared) in
+        [(&[("constant", 0.61)][..], false), (&[("window_1", 0.4), ("constant", 0.61)], true)]
+    {
+        for cell in &mut cells {
+            let baselines = baselines.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+            cell.result.as_mut().unwrap().task.baselines = baselines;
+        }
+        let told = Verdict::NoComparison(told.replace("window_1", "constant"));
+        assert_eq!(verdict(&cells), if is_compared { Verdict::Confirmed } else { told });
+    }
 }
 
 /// Runs that came to nothing are on no side: three that are left do not show it, nor refute it.
