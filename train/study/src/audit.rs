@@ -10,7 +10,7 @@ mod shared;
 use crate::claims::{Claim, Expect, Outcome, Verdict};
 use crate::measure::{Group, Measured};
 use crate::statistics::{Estimate, Summary};
-use crate::{Cell, Plan, changes, claims, computed, files, measure};
+use crate::{Cell, Plan, changes, computed, files, measure};
 use hankel_plots::{Chart, PlotError};
 use hankel_trainer::format::{capitalised, counted, significant as number};
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub fn pictures(outcomes: &[Outcome]) -> Result<Vec<(String, String)>, PlotError
 
 /// The audit, as Markdown: what became of claims on `cells`, and where there are more or fewer of them than in `plans`.
 pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
-    let computed = computed::all(claims::test_count(outcomes));
+    let computed = computed::all();
     let mut out = format!("{TITLE}\n{HEAD}");
     out += &overview::overview(outcomes, &computed, cells);
     out += &figures::section(outcomes);
@@ -52,7 +52,7 @@ pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
         };
         let of = |measured: &Measured| -> Vec<String> {
             let groups = measured.groups.iter();
-            groups.map(|group| labelled(group, &overview::interval(group, claim.expect))).collect()
+            groups.map(|group| labelled(group, &overview::interval(group, claim.expect)) + &loss(group)).collect()
         };
         let mut figures = of(&outcome.measured);
         for (scale, measured) in &outcome.elsewhere {
@@ -75,13 +75,9 @@ pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
         let verdict = claim.verdict();
         let why = if verdict.reason().is_empty() { String::new() } else { format!(": {}", verdict.reason()) };
         let verdict = format!("**{}**{why}", capitalised(verdict.name()));
-        let test = claim.p().map_or_else(String::new, |[p, among_all]| {
-            let (p, among_all) = (number(p), number(among_all));
-            format!("- Test of the claim: p = {p}; times the {} tests of the page {among_all}.\n", claim.tests)
-        });
         let _ = write!(
             out,
-            "\n### {}\n\n- Paper: {}.\n- Ours: {}. It stands if {}.\n  - {}\n{test}- {verdict}.\n",
+            "\n### {}\n\n- Paper: {}.\n- Ours: {}. It stands if {}.\n  - {}\n- {verdict}.\n",
             claim.id,
             claim.paper,
             claim.ours,
@@ -285,11 +281,16 @@ fn detail(group: &Group, expect: Expect) -> String {
             let _ = e.hedges_g.map(|g| write!(out, ", Hedges' g = {}", number(g)));
         }
     }
-    if let Some(e) = group.losses.as_ref().and_then(|losses| Estimate::of_units(losses, 0.0)) {
-        let (low, high) = e.interval;
-        let _ = write!(out, "; loss {} ({} to {})", number(e.summary.mean), number(low), number(high));
-    }
-    out
+    out + &loss(group)
+}
+
+/// What is said beside another metric: the paired difference of the losses, with its interval.
+fn loss(group: &Group) -> String {
+    let Some(e) = group.losses.as_ref().and_then(|losses| Estimate::of_units(losses, 0.0)) else {
+        return String::new();
+    };
+    let (low, high) = e.interval;
+    format!("; loss {} ({} to {})", number(e.summary.mean), number(low), number(high))
 }
 
 #[cfg(test)]

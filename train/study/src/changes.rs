@@ -42,12 +42,12 @@ pub(crate) fn section() -> String {
 const SECTION: &str = "
 ## Changed after results
 
-Plans and claims of scale `paper` were committed before its results. Most of `small` is older than the plans, and many of its claims were changed when results were known. Results are known
+Plans of scale `paper` were committed before its results, and so were claims, apart from the changes that follow. Most of `small` is older than the plans, and many of its claims were changed when results were known. Results are known
 from the first commit that held them, also where a later run replaced them. `train audit` compares the commits of plans, claims and results, and warns of every change that is missing here: of a
 line of a plan or a claim that was added, changed or removed, comments and other scales apart. A commit of a program that ends in `-dirty` had changes that no commit holds.
 
-The [rules](#rules) were corrected with results at hand, too, by reviews. The last time: that a row stays near chance asks for a control that does better, and a computed claim with an interval counts
-as one more test; four verdicts about parity changed, as the table says. Before that: what a loss is about to fall is held against the gain on the same split, averaged over runs before it is
+The [rules](#rules) were corrected with results at hand, too, by reviews. The last time: a theorem that is [computed](#computed) is true by construction, so that empirical-gramians no
+longer counts as confirmed, nor as a test; and where no predictor sees one symbol, rows have to beat the best constant answer, which changed no verdict. Before that: that a row stays near chance asks for a control that does better; four verdicts about parity changed, as the table says. Earlier: what a loss is about to fall is held against the gain on the same split, averaged over runs before it is
 looked at; of several rivals the chosen one has to beat no adapter, not all; a row that was not run is missing, whatever became of others; one point that refutes for good waits for no other; and spreads of fewer than five runs are no tests. Three
 such spreads became not measured, two from no comparison and one from not converged; no other verdict changed, only numbers of runs that still learn.
 

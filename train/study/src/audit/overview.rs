@@ -114,7 +114,7 @@ fn row(title: &str, id: &str, paper: &str, ours: &str, result: &str, expect: Exp
 fn result(groups: &[Group], expect: Expect) -> String {
     match groups {
         [] => String::new(),
-        [group] => super::labelled(group, &interval(group, expect)),
+        [group] => super::labelled(group, &interval(group, expect)) + &super::loss(group),
         several => {
             let ends = several.iter().map(|group| ends(group, expect));
             let (low, high) = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).expect("several");
