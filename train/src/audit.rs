@@ -6,6 +6,7 @@ use hankel_study::{
     Cell, Plan, Provenance, audit, changes, claims, experiment_files, experiment_header, incomplete_results, plans,
     read_results,
 };
+use hankel_trainer::tell;
 use std::path::{Path, PathBuf};
 
 const PAGE: &str = "docs/reproduction.md";
@@ -80,6 +81,9 @@ fn commits(results: &Path, experiments: &Path, plans: &[Plan], cells: &[Cell]) -
             None => format!("{}: git does not tell the commits of its plan and results", plan.experiment),
         };
         terminal::line(&line)?;
+        if let Some(deviation) = plan.deviation(cells) {
+            tell!("warning: {}: {deviation}", plan.experiment);
+        }
     }
     Ok(())
 }

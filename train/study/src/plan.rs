@@ -115,7 +115,7 @@ pub fn experiment_files(directory: &Path) -> Result<Vec<PathBuf>, PlanError> {
 
 impl Plan {
     /// The difference between the plan and what there is, in words; `None` where they agree.
-    pub(crate) fn deviation(&self, cells: &[Cell]) -> Option<String> {
+    pub fn deviation(&self, cells: &[Cell]) -> Option<String> {
         let found = self.found(cells);
         let there = self.cells.iter().filter(|planned| found.contains(*planned)).count();
         let (planned, more) = (self.cells.len(), found.len() - there);

@@ -7,7 +7,7 @@ use std::process::Command;
 /// Where the plan and the results of an experiment come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provenance {
-    /// Name of the experiment.
+    /// Name of the experiment, and its scale.
     pub experiment: String,
     /// The newest commit that changed its plan, comments apart, or one of its claims; of those that came after the results, if any.
     pub plan: String,
@@ -63,7 +63,7 @@ impl Provenance {
         let late: Vec<&Origin> = changes.iter().filter(is_late).collect();
         let plan = late.last().copied().or(changes.last())?;
         Some(Provenance {
-            experiment: experiment.to_owned(),
+            experiment: scale.map_or_else(|| experiment.to_owned(), |scale| format!("{experiment} at scale `{scale}`")),
             plan: plan.commit.clone(),
             results: short(&first)?.to_owned(),
             late: late.iter().map(|origin| origin.commit.clone()).collect(),
@@ -236,6 +236,7 @@ mod tests {
         let results = repository.commit();
         let told = |commits: &[&str]| of().describe(&commits.iter().map(|commit| (*commit).to_owned()).collect());
         assert!(of().late.is_empty() && !told(&[]).contains("after"), "{:?}", of());
+        assert!(told(&[]).starts_with("e at scale `small`: plan "), "{}", told(&[]));
         assert_eq!([of().plan, of().results], [planned, results]);
         // What was measured, and the claims of another experiment, are no plan.
         write("e.toml", "# Measured at scale small.\nname = \"e\"\n");
