@@ -135,6 +135,20 @@ fn parts_of_data_are_those_of_results() {
             train + validation + test
         ),
     );
+    let ordered = fs::read_to_string(root().join("docs/results/ordering-paper.jsonl")).unwrap();
+    assert!(ordered.contains(maestro.split(';').next().unwrap()));
+    let composers = of("maestro_pretrained-paper.jsonl");
+    let [train, validation, test] =
+        [" train pieces", " validation pieces", " test pieces"].map(|words| before(&composers, words));
+    let all = train + validation + test;
+    contains(
+        &page,
+        &format!("the {all} pieces before him: {train} to train, {validation} to validate, {test} to test."),
+    );
+    let books = of("starts/tiny_gpt.jsonl");
+    contains(&page, &format!("`data/books.txt` before, {} bytes of eight books", thousands(before(&books, " bytes;"))));
+    let starts = of("starts/smollm2-seeds.jsonl");
+    assert!(starts.contains("training: 400 windows, 6 documents") && starts.contains("test: 32 windows, 2 documents"));
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let contacts = result("contacts/result.json")["task"]["description"].as_str().unwrap().to_owned();
     contains(&contacts, "training: 432 examples");
