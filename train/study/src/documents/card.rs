@@ -97,6 +97,72 @@ fn products_on_a_card_are_their_lines() {
     assert!(page.contains(&said), "{said}");
 }
 
+/// What performance.md says of kernels that were compared, and of a card that idles.
+#[test]
+fn kernels_on_a_card_are_their_lines() {
+    let text = fs::read_to_string(root().join("docs/results/performance/h200.txt")).unwrap();
+    let page = page("performance.md");
+    // Speeds of a comparison, square and Mistral.
+    let of = |name: &str| -> [f64; 2] {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}"));
+        let figures: Vec<f64> = line.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        figures.try_into().unwrap()
+    };
+    let chosen = of("2 x 2, 4 x 4, 4:");
+    let slower = |names: &[&str]| {
+        let ratios = names.iter().flat_map(|name| [0, 1].map(|at| chosen[at] / of(name)[at]));
+        ratios.fold((f64::MAX, 0.0_f64), |(low, high), x| (low.min(x), high.max(x)))
+    };
+    let (large, eight) =
+        (slower(&["4 x 4, 2 x 2, 2:", "4 x 4, 2 x 4, 2:"]), slower(&["2 x 2, 4 x 4, 4, vectors of eight:"]));
+    let attention = "$ cargo bench -p hankel-ops --bench gpu -- 'attention.*(2 x 2048|4 x 1024|8 x 512)'";
+    let gains = ["8 x 512", "4 x 1024", "2 x 2048"].map(|shape| {
+        let of = |precision: &str| {
+            let name = format!("forward and backward {shape} tokens, 4/4 heads of 32, {precision}:");
+            figure(attention, &name, "GFLOP/s,")
+        };
+        of("f16") / of("f32")
+    });
+    let (least, most) = gains.iter().fold((f64::MAX, 0.0_f64), |(low, high), x| (low.min(*x), high.max(*x)));
+    let small = |kernel: &str, types: &str| {
+        let name = format!("{kernel} TinyGPT up 16384 x 512 x 128 NT {types}:");
+        let line = text.lines().rfind(|line| line.starts_with(&name)).unwrap();
+        line[name.len()..].split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e3
+    };
+    // Whole products in f16 before and after, square and Mistral: the last two of their lines.
+    let products = ["square 4096 x 4096 x 4096", "Mistral up 1024 x 14336 x 4096"].map(|shape| {
+        let name = format!("f16, cooperative {shape} NT f16:");
+        let speeds = text.lines().filter_map(|line| line.strip_prefix(&name));
+        let speeds: Vec<f64> = speeds.map(|rest| rest.split_whitespace().next().unwrap().parse().unwrap()).collect();
+        [speeds[speeds.len() - 2] / 1e3, speeds[speeds.len() - 1] / 1e3]
+    });
+    let [before, now] = [0, 1].map(|at| products.map(|product| product[at]));
+    let idle = text.lines().find(|line| line.contains("the card had idled")).unwrap();
+    let idle: Vec<f64> = idle.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let means = text.lines().find(|line| line.starts_with("means of the last lines: alone ")).unwrap();
+    let means: Vec<f64> = means.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    let [alone, both] = [means[0], means[1]].map(|mean| hankel_trainer::format::thousands(mean as u64));
+    for said in [
+        format!(
+            "took {:.2} to {:.1} times as long, loads of eight elements {:.1} to {:.1} times",
+            large.0, large.1, eight.0, eight.1
+        ),
+        format!("forward and backward: {least:.1} to {most:.1} times as fast as in f32 for heads of 32"),
+        format!("reach {:.0} TFLOP/s, in f32 {:.0};", small("f16, cooperative", "f16"), small("f32, as chosen", "f16")),
+        format!(
+            "kernels without it, written for comparison, reached {:.0}\n  TFLOP/s where the one with it reached {:.0}.",
+            chosen[0], before[0]
+        ),
+        format!("{:.0} ({:.0} where that had {:.0}).", now[0], now[1], before[1]),
+        format!("from its first call on read {:.0} TFLOP/s for 160.", idle[idle.len() - 1] / 1e3),
+        format!(
+            "made {alone} tokens a second in steps of 16 conversations, one turn after the other, and two rows at once {both} together."
+        ),
+    ] {
+        assert!(page.contains(&said), "{said}");
+    }
+}
+
 #[test]
 fn runs_that_share_a_card_are_their_lines() {
     let speed = |row: &str| figure("On these two, train sweep", row, "tokens/s");

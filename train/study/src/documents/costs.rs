@@ -1,7 +1,7 @@
 //! What sweeps.md says that runs cost, by what was measured.
 
 use super::{entry, number, page, performance, root, says, step};
-use crate::{Cell, read_results};
+use crate::{Cell, claims, read_results};
 use hankel_trainer::format::thousands;
 use std::path::Path;
 
@@ -51,22 +51,24 @@ fn token(experiment: &str, scale: &str, row: Option<&str>) -> f64 {
 fn hours_of_paper_are_its_results() {
     let page = page("sweeps.md");
     let cells = results();
-    let names = "data dfa_released frozen_gates gates initialisation memory modes ordering orders parity rank selective sites svd threshold";
-    let hours: Vec<String> = names
-        .split(' ')
-        .map(|name| {
-            let own =
-                cells.iter().filter(|cell| cell.id.experiment == name && cell.id.scale.as_deref() == Some("paper"));
-            let seconds = own.map(|cell| {
-                let result = cell.result.as_ref().unwrap();
-                assert_eq!(result.environment.threads, 1, "{name}");
-                result.wall_time_seconds
-            });
-            format!("`{name}` {:.1} h", seconds.sum::<f64>() / 3600.0)
-        })
-        .collect();
-    let (last, others) = hours.split_last().unwrap();
-    let said = format!("on machines shared with others: {} and {last}.", others.join(", "));
+    let names = "data dfa dfa_released frozen_gates gates initialisation memory modes ordering orders parity rank selective sites svd threshold";
+    let hours = |name: &str, scale: &str| {
+        let own = cells.iter().filter(|cell| cell.id.experiment == name && cell.id.scale.as_deref() == Some(scale));
+        let seconds = own.map(|cell| {
+            let result = cell.result.as_ref().unwrap();
+            assert_eq!(result.environment.threads, 1, "{name}");
+            result.wall_time_seconds
+        });
+        seconds.sum::<f64>() / 3600.0
+    };
+    let of_paper: Vec<String> =
+        names.split(' ').map(|name| format!("`{name}` {:.1} h", hours(name, "paper"))).collect();
+    let (last, others) = of_paper.split_last().unwrap();
+    let said = format!(
+        "on machines shared with others: {} and {last}; `dfa` at scale `paper-seeds` took {:.1} h.",
+        others.join(", "),
+        hours("dfa", "paper-seeds")
+    );
     assert!(page.contains(&said), "{said}");
 }
 
@@ -118,7 +120,7 @@ fn costs_of_language_are_its_step() {
     let page = page("sweeps.md");
     let token = step(entry(&performance("smollm2-step")["sections"][0], "ours, LoRA")) / 2048.0;
     for (tokens, steps, rows) in
-        [(700, 1000, 18), (8192, 400, 90), (16384, 400, 90), (1350, 2000, 18), (528, 1000, 576)]
+        [(700, 1000, 18), (8192, 400, 90), (16384, 400, 90), (1350, 2000, 18), (528, 1000, 960)]
     {
         let hours = token * (tokens * steps) as f64 / 3600.0;
         let all = hours * f64::from(rows);
@@ -171,10 +173,20 @@ fn costs_of_mistral_are_its_step() {
     assert!(page.contains(&format!("{} tokens a second with an HRM", thousands(speed as u64))));
     for (task, sequences) in [("QuALITY", 2_523), ("QMSum", 1_257), ("NarrativeQA", 32_747)] {
         let row = 5.0 * sequences as f64 * 4096.0 / speed / 3600.0;
+        let needs = |id: &str, words: &str| {
+            let claims = claims::all();
+            let own: Vec<_> = claims.iter().filter(|claim| claim.id.starts_with(id)).collect();
+            assert!(!own.is_empty() && own.iter().all(|claim| claim.needs.contains(words)), "{id}: {words}");
+        };
         if task == "QuALITY" {
-            assert!(page.contains(&format!("three cells of one row on QuALITY, {:.0} hours in all", 3.0 * row)));
+            let hours = format!("{:.0} hours", 3.0 * row);
+            assert!(page.contains(&format!("three cells of one row on QuALITY, {hours} in all")));
+            needs("gates-mistral", &format!("of {hours} of an H200"));
+            needs("gates-contribution", &format!("of {hours} of an H200"));
         }
         let (cell, all, sequences) = (5.0 * row, 30.0 * row, thousands(sequences));
+        let hours = thousands(all.round() as u64);
+        needs(&task.to_lowercase(), &format!("of which {task} takes {hours} hours of an H200"));
         says(&page, &format!("| {task} | {sequences} | {row:.1} h | {cell:.0} h | {all:.0} h |"));
     }
 }

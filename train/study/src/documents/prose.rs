@@ -1,6 +1,7 @@
 //! Figures in sentences, outside tables.
 
 use super::{entry, median, number, page, performance, root, step};
+use crate::statistics::Estimate;
 use hankel_trainer::format::thousands;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -107,17 +108,37 @@ fn parity_with_signed_poles_is_its_result() {
     let lines = fs::read_to_string(root().join("docs/results/modes-paper.jsonl")).unwrap();
     let cells: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(cells.len(), 5);
-    let mean = |name: &str| {
+    let of = |name: &str| {
         let accuracy = |cell: &Value| {
             let rows = cell["result"]["rows"].as_array().unwrap();
             let row = rows.iter().find(|row| row["name"] == name).unwrap();
             assert_eq!(row["training"]["steps"], 3125);
             number(&row["validation"]["metrics"]["accuracy"])
         };
-        cells.iter().map(accuracy).sum::<f64>() / cells.len() as f64
+        Estimate::of(&cells.iter().map(accuracy).collect::<Vec<_>>()).unwrap()
     };
-    let [signed, positive] = ["signed", "positive"].map(mean);
-    says(&page, &format!("(64 bits, 3,125 steps: {signed:.2} of the answers, {positive:.2} with positive poles"));
+    let [signed, positive] = ["signed", "positive"].map(of);
+    let [mean, other] = [&signed, &positive].map(|found| found.summary.mean);
+    says(&page, &format!("(64 bits, 3,125 steps: {mean:.2} of the answers, {other:.2} with positive poles"));
+    let (low, high) = signed.interval;
+    assert!(high > 1.0);
+    says(&page, &format!("the interval over five seeds is wide, {low:.2} to above 1)"));
+}
+
+/// HRM with a short memory beside that of the paper, in every run on text that a backbone of other text was adapted to, in adapters.md.
+#[test]
+fn a_short_memory_is_better_in_every_run() {
+    let lines = fs::read_to_string(root().join("docs/results/enwik8_pretrained-paper.jsonl")).unwrap();
+    let cells: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(cells.len(), 6);
+    for cell in &cells {
+        let bits = |name: &str| {
+            let row = cell["result"]["rows"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap();
+            number(&row["test"]["metrics"]["bits_per_character"])
+        };
+        assert!(bits("hrm-short-memory") < bits("hrm"), "{}", cell["axes"]);
+    }
+    says(&page("adapters.md"), "HRM was better than with the paper's in all six runs (two lengths, three seeds)");
 }
 
 /// Every figure of three digits or more in the sentences of a page stands in one of its tables, which other tests compare, or in `other`.
@@ -237,6 +258,9 @@ fn sentences_of_performance_are_their_results() {
     ] {
         says(&page, &said);
     }
+    let layers = [ours_bf16, theirs_bf16].map(|entry| format!("{:.0} s", 32.0 * step(entry)));
+    assert_eq!(layers[0], layers[1]);
+    says(&page, &format!("in bf16, are {} for ours and for theirs", layers[0]));
     let large = performance("large-models");
     let lora = |precision: &str| {
         let mut rows = large["steps"].as_array().unwrap().iter();
@@ -246,7 +270,15 @@ fn sentences_of_performance_are_their_results() {
     };
     says(&page, &format!("with LoRA takes {:.1} s in bf16 and {:.1} s in f32", lora("bf16"), lora("f32")));
 
+    let copies = performance("few-rows")["rows"].clone();
+    let copies = copies.as_array().unwrap().iter().map(|row| number(&row["copy_gb_per_s"]));
+    let (least, most) = copies.fold((f64::MAX, 0.0_f64), |(low, high), x| (low.min(x), high.max(x)));
+    says(&page, &format!("reached {least:.1} to {most:.1} GB/s on this thread"));
+
     let smollm2 = &performance("smollm2-step")["sections"][0];
+    let apart = entry(smollm2, "ours, LoRA")["differences"].as_object().unwrap().values();
+    let apart = apart.map(number).fold(0.0, f64::max);
+    says(&page, &format!("Gradients agree to {:.0e}.", apart));
     let (ours, one) =
         (entry(smollm2, "ours, LoRA"), entry(smollm2, "transformers and PEFT, LoRA, one sequence at once"));
     let memory = |entry: &Value| number(&entry["peak_memory"]) - number(&entry["memory_before"]);
@@ -263,6 +295,9 @@ fn sentences_of_performance_are_their_results() {
     let intel = &performance("smollm2-step-intel")["sections"][0];
     let of = |name: &str| step(entry(intel, name));
     let (peft, peft_bf16) = (of("transformers and PEFT, LoRA"), of("transformers and PEFT, LoRA, bf16"));
+    let noisy = entry(intel, "ours, HRM, bf16")["seconds"]["step"].as_array().unwrap().iter().map(number);
+    let (least, most) = noisy.fold((f64::MAX, 0.0_f64), |(low, high), x| (low.min(x), high.max(x)));
+    says(&page, &format!("a step with HRM in bf16 took {least:.1} to {most:.1} s"));
     says(&page, &format!("the ratio in f32 was {:.2}", peft / of("ours, LoRA")));
     for name in ["ours, LoRA", "ours, HRM"] {
         let own = of(&format!("{name}, bf16"));

@@ -1,6 +1,7 @@
 //! The tables of adapters.md of how an adapter should begin.
 
 use super::{number, page, root, says};
+use crate::statistics::holm;
 use hankel_trainer::format::thousands;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -73,6 +74,34 @@ fn starts_are_their_results() {
             says(&page, &line);
         }
     }
+}
+
+/// A short memory against the default start on the small models, among all differences from it: Student's t with two degrees of freedom, and
+/// Holm's correction.
+#[test]
+fn a_short_memory_is_not_told_apart_among_all_rows() {
+    let p = ["stories260k.jsonl", "tiny_gpt.jsonl"].map(|file| {
+        let rows = read(file);
+        let tested = |row: &str| -> Vec<f64> {
+            let of = |losses: &BTreeMap<u64, [f64; 2]>| mean(losses.values().map(|loss| loss[0]));
+            let (_, best) = rows[row].1.iter().min_by(|a, b| of(a.1).total_cmp(&of(b.1))).unwrap();
+            best.values().map(|loss| loss[1]).collect()
+        };
+        let names: Vec<&String> = rows.keys().filter(|name| *name != "default").collect();
+        assert_eq!(names.len(), 12);
+        let default = tested("default");
+        let p = names.iter().map(|name| {
+            let differences: Vec<f64> = tested(name).iter().zip(&default).map(|(own, other)| own - other).collect();
+            let middle = mean(differences.iter().copied());
+            let error = (differences.iter().map(|d| (d - middle).powi(2)).sum::<f64>() / 6.0).sqrt();
+            let t = (middle / error).abs();
+            1.0 - t / (2.0 + t * t).sqrt()
+        });
+        let corrected = holm(&p.collect::<Vec<_>>());
+        corrected[names.iter().position(|name| *name == "c0-short").unwrap()]
+    });
+    let said = format!("over twelve comparisons (p = {:.2} and {:.2})", p[0], p[1]);
+    assert!(page("adapters.md").contains(&said), "{said}");
 }
 
 /// What the page says of the loss before the first step, and after 50, beside the model alone.
