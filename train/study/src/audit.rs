@@ -28,21 +28,21 @@ pub fn pictures(outcomes: &[Outcome]) -> Result<Vec<(String, String)>, PlotError
 pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
     let computed = computed::all();
     let mut out = format!("{TITLE}\n{HEAD}");
-    out += &overview::overview(outcomes, &computed, cells);
-    out += &figures::section(outcomes);
     let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();
     let counts: Vec<String> = Verdict::NAMES.iter().map(|name| format!("{} {name}", count(name))).collect();
     let undecided = outcomes.iter().filter(|outcome| matches!(outcome.verdict, Verdict::Undecided(_))).count();
-    out += &rules::section(outcomes, cells);
-    out += &changes::section();
     let _ = write!(
         out,
-        "\n## All claims\n\nOf {} claims: {}. Of those not confirmed {undecided} are undecided: more runs might decide them.\n{} further ones need no \
+        "Of {} claims: {}. Of those not confirmed {undecided} are undecided: more runs might decide them.\n{} further ones need no \
          training: [computed](#computed).\n\n",
         outcomes.len(),
         counts.join(", "),
         computed.len()
     );
+    out += &overview::overview(outcomes, &computed, cells);
+    out += &figures::section(outcomes);
+    out += &rules::section(outcomes, cells);
+    out += "\n## All claims\n\n";
     out += "| claim | paper | ours (mean and its 95 % interval, n) | verdict |\n| --- | --- | --- | --- |\n";
     for outcome in outcomes {
         let claim = outcome.claim;
@@ -85,7 +85,7 @@ pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
             detail(&claim.group, claim.expect)
         );
     }
-    out
+    out + &changes::section()
 }
 
 /// What the page begins with.
@@ -94,7 +94,7 @@ pub const TITLE: &str = "# Reproduction of the paper's claims";
 const HEAD: &str = "
 Written by `train audit` from the figures in [results](results) and the list of claims in `train/study/src/claims.toml`; no number or verdict here is
 typed by hand. Effects have their 95 % intervals, over runs. [Rules](#rules) say when a claim stands, [all claims](#all-claims) lists them in the paper's order,
-[data.md](data.md) says which parts of the data were used. Where an experiment was run at several scales, the largest that is complete decides.
+[changes](#changed-after-results) tells what was changed when results were known, [data.md](data.md) says which parts of the data were used. Where an experiment was run at several scales, the largest that is complete decides.
 A result at several points of a grid is the range that holds all their intervals; the list has them one by one, at every scale.
 
 ";

@@ -40,23 +40,46 @@ fn two_points(cells: &[Cell]) -> Vec<&str> {
 const RULES: &str = "
 ## Rules
 
-A figure is the mean over runs, of the test split where an experiment has one, else of the validation split. Differences are taken between rows of the same run: same seed, data, table and backbone.
-Runs that repeat each other are units, seeds unless a claim names others; figures of one unit are averaged, and the interval of Student's t is over units. Beside it stands a hierarchical
-bootstrap, which draws units at every level: of three units it is their range, narrower than it should be. Intervals of shares and of orders end where these do; a slope over tables (`dfa-window`) is the mean of its jackknife pseudo-values, with their interval. Units that do not differ at all are judged by a sign test; spreads take five of them.
+Figures:
 
-A claim stands at a point when the 95 % interval is on the claimed side, or within the claimed range for a size and for the equality of two rows (two one-sided tests, each at 2.5 %). It has to
-stand at every point of the grid that it is about; it is refuted where the interval of one point lies on the other side. Both have to hold after Holm's correction over all claims that figures
-are held against, whatever else keeps them from a verdict; figures that are each held against a bound, and counts, are no tests. What is [computed](#computed) is counted, or a theorem, and no test either. A scale that is not complete by its plan, or where a run lacks a row
-that a claim names, has figures and no verdict, and runs beside those planned do not count. Figures of which any two would agree, of other runs too, do not confirm an agreement.
+- A figure is the mean over runs, of the test split where an experiment has one, else of the validation split.
+- Differences are between rows of the same run: same seed, data, table and backbone.
+- Runs that repeat each other are units: seeds, unless a claim names others. Figures of one unit are averaged. The interval is Student's t over units.
+- Beside it stands a hierarchical bootstrap, which draws units at every level. Of three units it is their range, narrower than it should be.
+- Intervals of shares and of orders end where these do. A slope over tables (`dfa-window`) is the mean of its jackknife pseudo-values, with their interval.
+- Units that do not differ at all are judged by a sign test. Spreads take five units.
+- Beside another metric stands the paired difference of the losses, which training lowers.
 
-Where an experiment has several learning rates, every row is taken at the one of its least validation loss, the mean over units, and its figures are of the test split, or there are none. Where all have one rate, as in the paper, they are compared all the same, and
-the section of the experiment says so. What is
-compared has to beat no adapter, and the predictor that sees one symbol where one is on record (`window_1`, `order_1`, on the validation split), else the best constant answer, and to have converged, at every point of the grid,
-on average over its units; where what truncation leaves of one row is compared, the row has to. Of several rivals the chosen one has to beat no adapter, and all have to have converged, since any
-might come to be chosen. One row by itself, too, is judged when it has converged, unless more training could only move it further to the side on which it is, at every point or at one that refutes the claim: stopping early does not show that a
-row cannot learn, or that it does not diverge. That a row stays near chance says something only where a control, trained as long, does better. What training makes of a row (order, gate, contribution, poles) is judged when its training has converged and gained something. The best of several rivals is the one of the least
-validation loss where figures are of the test split; else it is chosen on the figures themselves, and its p counts once for each rival. A run that diverged is an outcome: neither side is shown by
-what is left. Beside another metric stands the paired difference of the losses, which training lowers.
+When a claim stands:
+
+- It stands at a point when the 95 % interval is on the claimed side. A size, and the equality of two rows, needs the interval within the claimed range (two one-sided tests, each at 2.5 %).
+- It has to stand at every point of the grid that it is about. It is refuted where the interval of one point lies on the other side.
+- Both have to hold after Holm's correction over all claims that figures are held against, whatever else keeps them from a verdict. Counts, and figures that are each held against a bound, are no tests; nor is what is [computed](#computed).
+- A scale that is not complete by its plan has figures and no verdict, and so has one where a run lacks a row that a claim names. Runs beside those planned do not count.
+- A run that diverged is an outcome: neither side is shown by what is left.
+- Figures of which any two would agree, of other runs too, do not confirm an agreement.
+
+What is compared:
+
+- A row has to beat no adapter, and the predictor that sees one symbol: `window_1` or `order_1`, on the validation split, or the best constant answer where a task has neither. It has to have converged. Both hold at every point of the grid, on average over its units.
+- Where what truncation leaves of one row is compared, that row has to.
+- Of several rivals the chosen one has to beat no adapter, and all have to have converged, since any might come to be chosen. The chosen one has the least validation loss where figures are of the test split. Else it is chosen on the figures themselves, and its p counts once for each rival.
+- Where an experiment has several learning rates, every row is taken at the one of its least validation loss, the mean over units. Its figures are of the test split, or there are none.
+- Where all rows have one rate, as in the paper, they are compared all the same. The section of the experiment says so.
+
+One row by itself:
+
+- It is judged when it has converged, unless more training could only move it further to the side on which it is, at every point or at one that refutes the claim. Stopping early does not show that a row cannot learn, or that it does not diverge.
+- That a row stays near chance says something only where a control, trained as long, does better.
+- What training makes of a row (order, gate, contribution, poles) is judged when its training has converged and gained something.
+
+When a row is still learning:
+
+- The line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more. It does so on average over the runs of a point; a loss that rises in one run makes up for none that falls in another. All losses are of the validation split.
+- The loss itself stands for the gain where there is none, or, for a score that is judged alone, one of less than 2 % of it.
+- Results of before curves were kept count as still learning.
+- Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says.
+- Where no loss of the last step is on record, the line ends at the evaluation before it, and a part of what it continues was trained: such a row is called still learning rather too often. At scale `small`{TWO_POINTS}, the line mostly has two points, at 80 and 90 % of the steps.
 
 | verdict | |
 | --- | --- |
@@ -64,8 +87,8 @@ what is left. Beside another metric stands the paired difference of the losses, 
 | confirmed in part | shown at every point that was run; the claim is about more |
 | not confirmed | *undecided*: the interval includes the limit, or chance among so many tests could show it, or refute it; *the contrary*: it lies on the other side; *outside* the claimed range |
 | true by construction | no data could have spoken against it |
-| no comparison | a compared row is no better than the model without an adapter, or than a predictor that sees one symbol (the best constant where a task has none); or the control of a claim that a row stays near chance is not shown to do better |
-| not converged | a row was still learning when it was stopped: the line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more, all on the validation split and on average over the runs of a point (of the loss itself where there is no gain, or, for a score that is judged alone, one of less than 2 % of it); a loss that rises in one run makes up for none that falls in another; or no curve is on record (results of before curves were kept). Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says. Where no loss of the last step is on record, the line ends at the evaluation before it (at scale `small`{TWO_POINTS}, it mostly has two points, at 80 and 90 % of the steps), and a part of what it continues was trained: such a row is called still learning rather too often |
+| no comparison | a compared row does not beat what it has to, or the control of a claim that a row stays near chance is not shown to do better |
+| not converged | a row was still learning when it was stopped |
 | not measured, not testable here | what is missing |
 ";
 
