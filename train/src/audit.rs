@@ -10,6 +10,8 @@ use hankel_trainer::tell;
 use std::path::{Path, PathBuf};
 
 const PAGE: &str = "docs/reproduction.md";
+/// Folders of studies of our own, beside the paper's experiments and in the results.
+const STUDIES: [&str; 2] = ["language", "state"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -63,11 +65,19 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if let Some(directory) = &experiments {
         commits(&args.results, directory, &plans, &cells)?;
+        for name in STUDIES {
+            let (directory, results) = (directory.with_file_name(name), args.results.join(name));
+            if directory.is_dir() && results.is_dir() {
+                let cells = read_results(&results)?;
+                commits(&results, &directory, &hankel_study::plans(&directory, &cells)?, &cells)?;
+            }
+        }
     }
     Ok(())
 }
 
-/// Prints the commits of plans and results, which are not on the page: a commit cannot tell its own name.
+/// Prints the commits of plans and results, which are not on the page, since a commit cannot tell its own name; and warns of runs that were not
+/// planned, or are missing.
 fn commits(results: &Path, experiments: &Path, plans: &[Plan], cells: &[Cell]) -> Result<()> {
     let claims_file = Path::new("train/study/src/claims.toml");
     for plan in plans {

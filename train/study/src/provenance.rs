@@ -173,6 +173,7 @@ fn git(file: &Path, arguments: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Plan, changes, plans, read_results};
     use std::fs;
     use std::path::PathBuf;
 
@@ -222,6 +223,30 @@ mod tests {
         format!(
             "[[claim]]\nid = \"{id}\"\nexperiment = \"{experiment}\"\npaper = \"p\"\nours = \"o\"\nmeasure = {{ of = \"order\", row = \"h\" }}\nexpect = {{ above = 0.0 }}\n"
         )
+    }
+
+    /// Every commit that changed a plan or a claim with its results, or after them, is on the page. Without the whole history nothing tells.
+    #[test]
+    fn changes_after_results_are_told() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let claims = root.join("train/study/src/claims.toml");
+        for (experiments, results) in [("paper", ""), ("language", "language"), ("state", "state")] {
+            let experiments = root.join("train/experiments").join(experiments);
+            let results = root.join("docs/results").join(results);
+            let cells = read_results(&results).unwrap();
+            for Plan { experiment, scale, .. } in plans(&experiments, &cells).unwrap() {
+                let named = scale.as_ref().map_or_else(|| experiment.clone(), |scale| format!("{experiment}-{scale}"));
+                let results = results.join(format!("{named}.jsonl"));
+                let file = experiments.join(format!("{experiment}.toml"));
+                let Some(of) = Provenance::of((&experiment, scale.as_deref()), &file, &claims, &results) else {
+                    eprintln!("git does not tell the commits of {named}: skipped");
+                    continue;
+                };
+                let told = changes::commits(&experiment, scale.as_deref());
+                let untold: Vec<_> = of.late.difference(&told).filter(|commit| *commit != NOT_COMMITTED).collect();
+                assert!(untold.is_empty(), "{named}: say in changes.toml what {untold:?} changed");
+            }
+        }
     }
 
     #[test]
