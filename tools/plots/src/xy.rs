@@ -32,12 +32,15 @@ pub struct Series {
     ink: Option<Ink>,
     faint: bool,
     hollow: bool,
+    /// What the CSV calls it; none if it is not there.
+    name: Option<String>,
 }
 
 impl Series {
     fn new(label: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>, mark: Mark) -> Self {
-        let points = points.into_iter().collect();
-        Self { label: label.into(), points, band: Vec::new(), mark, ink: None, faint: false, hollow: false }
+        let (label, points) = (label.into(), points.into_iter().collect());
+        let name = Some(label.clone());
+        Self { label, points, band: Vec::new(), mark, ink: None, faint: false, hollow: false, name }
     }
 
     /// A line. A series with an empty label is not in the legend.
@@ -83,6 +86,18 @@ impl Series {
     /// Draws the markers as outlines, for values that were discarded or predicted.
     pub fn hollow(mut self) -> Self {
         self.hollow = true;
+        self
+    }
+
+    /// Sets its name in the CSV, which is else its label.
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Leaves it out of the CSV: its points are those of other series.
+    pub fn drawn_only(mut self) -> Self {
+        self.name = None;
         self
     }
 }
@@ -163,10 +178,11 @@ impl XyChart {
         let (x, y) = (csv::column(&self.x.label, "x"), csv::column(&self.y.label, "y"));
         csv::line(&mut out, &["series", x, y, "low", "high"]);
         for series in &self.series {
+            let Some(name) = &series.name else { continue };
             for (i, point) in series.points.iter().enumerate() {
                 let band = series.band.get(i).map(|(low, high)| (csv::number(*low), csv::number(*high)));
                 let (low, high) = band.unwrap_or_default();
-                csv::line(&mut out, &[&series.label, &csv::number(point.0), &csv::number(point.1), &low, &high]);
+                csv::line(&mut out, &[name, &csv::number(point.0), &csv::number(point.1), &low, &high]);
             }
         }
         for line in &self.horizontal {
@@ -312,5 +328,14 @@ mod tests {
             .horizontal_line(0.25, "chance");
         let expected = "series,T,\"accuracy, all\",low,high\n\"a \"\"b\"\"\",1,0.1,-0.4,0.6\n\"a \"\"b\"\"\",2,,,\nchance,,0.25,,\n";
         assert_eq!(chart.to_csv(), expected);
+    }
+
+    #[test]
+    fn a_name_in_the_file_needs_no_label() {
+        let chart = XyChart::new("t")
+            .series(Series::line("", [(1.0, 2.0)]).named("layer 3"))
+            .series(Series::line("layer 4: 2 of 8", [(1.0, 3.0)]).named("layer 4"))
+            .series(Series::line("", [(1.0, 3.0), (2.0, 4.0)]).drawn_only());
+        assert_eq!(chart.to_csv(), "series,x,y,low,high\nlayer 3,1,2,,\nlayer 4,1,3,,\n");
     }
 }

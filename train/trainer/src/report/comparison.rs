@@ -167,7 +167,11 @@ pub(super) fn section(runs: &[Run]) -> Section {
                 };
                 cells.push(figure(Some(&row.validation), best(run.rows(), |r| Some(&r.validation), name)));
                 if i == 0 {
-                    cells.push(Cell::number(to_none(run, result, row).map_or("–".to_owned(), difference)));
+                    let difference = to_none(run, result, row).map_or("–".to_owned(), difference);
+                    // Beside the metric of another run.
+                    let primary = &result.task.primary_metric;
+                    let note = if primary == name { String::new() } else { metric_name(primary) };
+                    cells.push(Cell::number(difference).with_note(&note));
                 }
                 if any_test {
                     cells.push(figure(row.test.as_ref(), best(run.rows(), |r| r.test.as_ref(), name)));
@@ -195,7 +199,12 @@ pub(super) fn section(runs: &[Run]) -> Section {
     if !lower.is_empty() {
         note = format!("{note} Smaller is better for {}.", lower.join(", "));
     }
-    let decisions: Vec<String> = runs.iter().filter_map(|run| run.result.as_ref()).flat_map(decisions).collect();
+    let of_run = |run: &Run| -> Vec<String> {
+        let place = if runs.len() > 1 { format!("{}: ", run.name) } else { String::new() };
+        let decided = run.result.as_ref().map(decisions).unwrap_or_default();
+        decided.into_iter().map(|sentence| format!("{place}{sentence}")).collect()
+    };
+    let decisions: Vec<String> = runs.iter().flat_map(of_run).collect();
     if !decisions.is_empty() {
         note = format!("{note} {}", decisions.join(" "));
     }

@@ -117,10 +117,10 @@ fn losses(run: &Run) -> Vec<(String, Points)> {
     out
 }
 
-/// How many logged values the bold line averages: a twenty-fifth of the longest curve, and none in short runs.
+/// How many logged values the bold line averages: about a twenty-fifth of the longest curve, an odd number, and one in short runs.
 fn window(curves: &[(String, Points)]) -> usize {
     let longest = curves.iter().map(|(_, points)| points.len()).max().unwrap_or(0);
-    if longest < 50 { 1 } else { longest / 25 }
+    if longest < 50 { 1 } else { longest / 25 | 1 }
 }
 
 fn caption(curves: &[(String, Points)]) -> String {
@@ -138,11 +138,12 @@ fn loss_chart(title: String, runs: &[Run], curves: &[(String, Points)]) -> XyCha
         let ink = if stage == PRETRAIN { Ink::Slot(0) } else { ink(runs, stage) };
         let label = if stage == PRETRAIN { "" } else { stage };
         if window == 1 {
-            chart = chart.series(Series::line(label, points.clone()).ink(ink));
+            chart = chart.series(Series::line(label, points.clone()).named(stage).ink(ink));
         } else {
+            let logged = Series::line("", points.clone()).named(format!("{stage}, as logged"));
             chart = chart
-                .series(Series::line("", points.clone()).ink(ink).faint())
-                .series(Series::line(label, mean_over(points, window)).ink(ink));
+                .series(logged.ink(ink).faint())
+                .series(Series::line(label, mean_over(points, window)).named(stage).ink(ink));
         }
     }
     chart
@@ -238,12 +239,25 @@ mod tests {
     #[test]
     fn the_mean_keeps_a_straight_line_straight() {
         let line: Points = (0..60).map(|i| (f64::from(i), 3.0 - 0.5 * f64::from(i))).collect();
-        for window in [2, 5, 12] {
+        for window in [3, 5, 13] {
             for (got, expected) in mean_over(&line, window).iter().zip(&line) {
                 assert!((got.1 - expected.1).abs() < 1e-12, "window {window}");
             }
         }
         let gap = [(0.0, 1.0), (1.0, f64::NAN), (2.0, 3.0)];
-        assert_eq!(mean_over(&gap, 2)[1], (1.0, 2.0));
+        assert_eq!(mean_over(&gap, 3)[1], (1.0, 2.0));
+    }
+
+    /// The caption names as many values as are averaged.
+    #[test]
+    fn the_window_is_what_the_caption_says() {
+        for length in [50, 60, 100, 200, 1000] {
+            let mut line: Points = (0..length).map(|i| (f64::from(i), 0.0)).collect();
+            line[25].1 = 1.0;
+            let curves = [("hrm".to_owned(), line.clone())];
+            let window = window(&curves);
+            assert!((mean_over(&line, window)[25].1 - 1.0 / window as f64).abs() < 1e-12, "{length}: {window}");
+            assert!(caption(&curves).contains(&format!("over {window} logged values")));
+        }
     }
 }

@@ -97,13 +97,11 @@ fn course(runs: &[Run], index: usize, stage: &str) -> Option<Figure> {
     let mut chart = XyChart::new(title).x(Axis::new("optimizer step").integers()).y(Axis::new("gate α"));
     for (n, ((layer, site), mut points)) in curves.into_iter().enumerate() {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let named = last < NAMED || n == 0 || n == last;
-        let label = match (named, several_sites) {
-            (false, _) => String::new(),
-            (true, false) => format!("layer {layer}"),
-            (true, true) => format!("layer {layer} {site}"),
-        };
-        chart = chart.series(Series::line(label, points).ink(Ink::Ramp(n as f64 / last.max(1) as f64)));
+        let name = if several_sites { format!("layer {layer} {site}") } else { format!("layer {layer}") };
+        let is_labelled = last < NAMED || n == 0 || n == last;
+        let label = if is_labelled { name.clone() } else { String::new() };
+        let series = Series::line(label, points).named(name);
+        chart = chart.series(series.ink(Ink::Ramp(n as f64 / last.max(1) as f64)));
     }
     let name = figure_name(runs, index, &format!("gates-{}", file_stem(stage)));
     Some(Figure::xy(name, "", chart))

@@ -83,25 +83,24 @@ fn chart(title: String, row: &AdapterResult, truncated: Option<&AdapterResult>) 
             row.layers.iter().find(|l| l.layer == layer.layer && l.site == layer.site).map(|l| l.order)
         });
         let kept = order.unwrap_or(points.len()).min(points.len());
-        let named = layers.len() <= NAMED || n == 0 || n + 1 == layers.len();
+        let is_labelled = layers.len() <= NAMED || n == 0 || n + 1 == layers.len();
+        let name = layer_name(layer, several_sites);
         let label = match order {
-            _ if !named => String::new(),
-            Some(order) => {
-                format!("{}: {order} of {}", layer_name(layer, several_sites), layer.hankel_singular_values.len())
-            }
-            None => layer_name(layer, several_sites),
+            _ if !is_labelled => String::new(),
+            Some(order) => format!("{name}: {order} of {}", layer.hankel_singular_values.len()),
+            None => name.clone(),
         };
         let (kept, discarded) = points.split_at(kept);
         if !discarded.is_empty() {
             let from_last_kept = kept.last().into_iter().chain(discarded).copied();
             chart = chart
-                .series(Series::line("", from_last_kept).ink(ink).faint())
-                .series(Series::points("", discarded.to_vec()).ink(ink).hollow());
+                .series(Series::line("", from_last_kept).ink(ink).faint().drawn_only())
+                .series(Series::points("", discarded.to_vec()).named(format!("{name}, discarded")).ink(ink).hollow());
         }
         let kept = kept.to_vec();
         // Markers of long spectra would merge into a thick line.
         let series = if points.len() <= 64 { Series::line_and_points(label, kept) } else { Series::line(label, kept) };
-        chart = chart.series(series.ink(ink));
+        chart = chart.series(series.named(name).ink(ink));
     }
     if let Some(value) = truncated.and_then(|row| threshold(row.truncation_rule.as_deref()?)) {
         chart = chart.horizontal_line(value, format!("ε = {value}"));

@@ -62,6 +62,15 @@ fn a_run_gets_a_page_with_tables_and_plots() {
         figures.iter().flat_map(|f| ["csv", "png", "svg"].map(|extension| format!("{f}.{extension}"))).collect();
     expected.sort();
     assert_eq!(plots(dir.path()), expected);
+    for figure in figures.iter().filter(|figure| !figure.contains("window")) {
+        let numbers = read(&dir.path().join("plots").join(figure).with_extension("csv"));
+        let mut lines: Vec<&str> = numbers.lines().skip(1).collect();
+        assert!(lines.iter().all(|line| !line.starts_with(',')), "{figure}: {numbers}");
+        let count = lines.len();
+        lines.sort_unstable();
+        lines.dedup();
+        assert_eq!(lines.len(), count, "{figure}: {numbers}");
+    }
     assert_eq!(html.matches("<figure>").count(), figures.len());
     assert_eq!(html.matches("<svg ").count(), 2 * figures.len(), "wide and narrow");
 }
