@@ -203,7 +203,7 @@ impl Bilinear {
         let (before, after) = if to_circle { (1.0 / unit, 1.0) } else { (1.0, unit) };
         let (offset, pole, sign) = if to_circle { (-1.0, rate, -1.0) } else { (rate, 1.0, 1.0) };
         // The inverse of a matrix in units that are far apart has no digits left.
-        let units = suitable_units(dense.as_ref(), b, c);
+        let units = suitable_units(dense.as_ref(), b, c, 0.0);
         let own_b = Mat::from_fn(n, b.ncols(), |i, j| b[(i, j)] / units[i] * before);
         let own_c = Mat::from_fn(c.nrows(), n, |i, j| c[(i, j)] * units[j] * before);
         let own_a = Mat::from_fn(n, n, |i, j| dense[(i, j)] / units[i] * units[j] * before * before);

@@ -143,7 +143,7 @@ struct Realization {
 impl Realization {
     /// In suitable units, powers of two.
     fn of(a: &Mat<f64>, b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> Self {
-        let units = suitable_units(a.as_ref(), b, c);
+        let units = suitable_units(a.as_ref(), b, c, 1.0);
         let n = units.len();
         let of =
             |rows, columns, f: &dyn Fn(usize, usize) -> f64| Matrix::from_fn(rows, columns, |i, j| Double::of(f(i, j)));

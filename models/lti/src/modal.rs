@@ -1,6 +1,7 @@
 //! Conversions between the forms of A, each checked against the transfer function (R5).
 
 use super::linalg::{eigenvectors, product, singular_values};
+use super::norms::balance::suitable_units;
 use super::norms::deviation;
 use super::system::{LinearSystem, Mode, StateMatrix};
 use super::{LtiError, Result};
@@ -54,19 +55,22 @@ pub fn to_modal_within(system: &LinearSystem, tolerance: f64) -> Result<Conversi
         });
     }
     let refuse = |reason: String| LtiError::Conversion { form: "modal", reason };
-    let (modes, vectors) = real_eigenvectors(&system.a().to_dense())?;
+    // In units in which the states are alike: in those of the file vectors of poles far apart may look dependent.
+    let (a, c) = (system.a().to_dense(), system.c());
+    let units = suitable_units(a.as_ref(), system.b(), c, 1.0);
+    let (modes, vectors) = real_eigenvectors(&Mat::from_fn(n, n, |i, j| a[(i, j)] / units[i] * units[j]))?;
     let values = singular_values(vectors.as_ref())?;
     let condition = values.first().copied().unwrap_or(1.0) / values.last().copied().unwrap_or(1.0);
     if condition.is_nan() || condition > MAX_CONDITION {
         return Err(refuse(format!("the eigenvectors are linearly dependent (condition number {condition:.1e})")));
     }
     let lu = vectors.partial_piv_lu();
-    let mut b = Mat::from_fn(n, system.inputs(), |i, j| system.b()[(i, j)]);
+    let mut b = Mat::from_fn(n, system.inputs(), |i, j| system.b()[(i, j)] / units[i]);
     faer::linalg::solvers::SolveCore::solve_in_place_with_conj(&lu, faer::Conj::No, b.as_mut());
-    let mut transformation = Mat::identity(n, n);
+    let mut transformation = Mat::from_fn(n, n, |i, j| if i == j { 1.0 / units[i] } else { 0.0 });
     faer::linalg::solvers::SolveCore::solve_in_place_with_conj(&lu, faer::Conj::No, transformation.as_mut());
-    let mut c = product(system.c(), vectors.as_ref());
-    let mut inverse = vectors;
+    let mut inverse = Mat::from_fn(n, n, |i, j| vectors[(i, j)] * units[i]);
+    let mut c = product(c, inverse.as_ref());
     let mut state = 0;
     for mode in &modes {
         let range = state..state + mode.states();

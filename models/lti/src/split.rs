@@ -140,7 +140,7 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
         c: Mat::zeros(system.outputs(), 0),
     };
     // In the units of the file rounding may hide an integrator.
-    let suitable = suitable_units(a.as_ref(), system.b(), system.c());
+    let suitable = suitable_units(a.as_ref(), system.b(), system.c(), 1.0);
     let suited = Mat::from_fn(n, n, |i, j| a[(i, j)] / suitable[i] * suitable[j]);
     let (even, evened) = in_even_units(suited.as_ref());
     let units: Vec<f64> = evened.iter().zip(&suitable).map(|(even, suitable)| even * suitable).collect();

@@ -12,7 +12,7 @@ pub(super) struct Units(Vec<f64>);
 
 impl Units {
     pub(super) fn of(system: &LinearSystem) -> Self {
-        Units(suitable_units(system.a().to_dense().as_ref(), system.b(), system.c()))
+        Units(suitable_units(system.a().to_dense().as_ref(), system.b(), system.c(), 1.0))
     }
 
     /// `T^-1 V`.

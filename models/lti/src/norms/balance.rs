@@ -65,11 +65,14 @@ pub fn balance(a: &mut Mat<f64>, b: &mut Mat<f64>, c: &mut Mat<f64>, blocks: &[u
 
 /// The diagonal of T, powers of two, with which `T^-1 A T, T^-1 B, C T` have states in units that suit; ones where that would
 /// overflow. A chain of integrators has no loop by which A alone would tell. What inputs and outputs are counted in changes nothing.
-pub fn suitable_units(a: MatRef<'_, f64>, b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> Vec<f64> {
+///
+/// A system in discrete time is taken to be no slower than a step (`rate` 1): poles at 0, of which rounding leaves any small number, say
+/// nothing of units. In continuous time, `rate` 0, the fastest pole alone tells.
+pub fn suitable_units(a: MatRef<'_, f64>, b: MatRef<'_, f64>, c: MatRef<'_, f64>, rate: f64) -> Vec<f64> {
     let d = a.nrows();
     let (mut balanced, mut driven, mut read) = (a.to_owned(), b.to_owned(), c.to_owned());
     let mut changes = balance(&mut balanced, &mut driven, &mut read, &vec![1; d]);
-    let fastest = eigenvalues(a).map_or(0.0, |poles| poles.iter().map(|pole| pole.norm()).fold(0.0, f64::max));
+    let fastest = eigenvalues(a).map_or(0.0, |poles| poles.iter().map(|pole| pole.norm()).fold(rate, f64::max));
     for _ in 0..ROUNDS {
         // Without loops the states would share what B and C are apart, and be coupled by as much more or less than they are fast.
         let sizes = [&driven, &read].map(Mat::norm_max);

@@ -1,6 +1,7 @@
 //! Gains of any size: norms, enclosures and Hankel singular values follow the scale of B and C.
 
 use faer::Mat;
+use hankel_lti::modal::to_modal;
 use hankel_lti::norms::{FrequencyResponse, h2_norm, hinf_norm};
 use hankel_lti::{GramianFactors, HankelSpectrum, LinearSystem, Method, Mode, StateMatrix, reduce};
 
@@ -99,5 +100,56 @@ fn units_of_single_states_change_no_method() {
         for (found, expected) in of(&apart, method).iter().zip(of(&plain, method)) {
             assert!((found / expected - 1.0).abs() < 1e-8, "{name}: {found:e} {expected:e}");
         }
+    }
+}
+
+/// Poles at 0, of which rounding leaves any small number, say nothing of the units of states: three equal lags, seen in discrete time.
+#[test]
+fn poles_near_zero_are_no_units() {
+    let lags = |pole: f64| {
+        let a = Mat::from_fn(3, 3, |i, j| match i.cmp(&j) {
+            std::cmp::Ordering::Equal => pole * (1.0 + 0.1 * i as f64),
+            std::cmp::Ordering::Greater => 0.5_f64.powi((i - j) as i32),
+            std::cmp::Ordering::Less => 0.0,
+        });
+        system(&StateMatrix::Dense(a), 1.0, 1.0)
+    };
+    for name in ["bt", "bfsr", "spa", "svd"] {
+        let method = Method::named(name).unwrap();
+        let of = |pole: f64| {
+            let full = lags(pole);
+            let spectrum = HankelSpectrum::new(&GramianFactors::analytic(&full).unwrap()).unwrap();
+            let small = reduce(&full, &spectrum, method, 2).unwrap().system;
+            let error = hinf_norm(&FrequencyResponse::new(&full.difference(&small).unwrap())).unwrap().0.value;
+            [error, FrequencyResponse::new(&small).gain(0.0).unwrap()]
+        };
+        for pole in [1e-17, 1e-16, 1e-12, 1e-8] {
+            for (found, expected) in of(pole).iter().zip(of(0.0)) {
+                assert!((found / expected - 1.0).abs() < 1e-6, "{name}, {pole:e}: {found:e} {expected:e}");
+            }
+        }
+    }
+}
+
+/// Two poles that are far apart have two vectors, whatever the states are counted in.
+#[test]
+fn states_in_distant_units_have_a_modal_form() {
+    let a = Mat::from_fn(2, 2, |i, j| [[0.5, 2e12], [1e-14, 0.3]][i][j]);
+    let b = Mat::from_fn(2, 1, |i, _| [5e12, 1.0][i]);
+    let c = Mat::from_fn(1, 2, |_, j| [1e-13, 1.0][j]);
+    let system = LinearSystem::new(StateMatrix::Dense(a), b, c, None).unwrap();
+    let modal = to_modal(&system).unwrap();
+    assert!(modal.condition < 10.0 && modal.deviation < 1e-12, "{} {}", modal.condition, modal.deviation);
+    // 0.4 -+ sqrt(0.01 + 0.02).
+    let root = 0.03_f64.sqrt();
+    let modes = modal.system.a().modes().unwrap();
+    for (mode, expected) in modes.iter().zip([0.4 + root, 0.4 - root]) {
+        assert!(matches!(mode, Mode::Real(pole) if (pole - expected).abs() < 1e-14), "{modes:?}");
+    }
+    let back = &modal.inverse * &modal.transformation;
+    for (i, j) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let unit = [5e12, 1.0];
+        let expected = f64::from(u8::from(i == j));
+        assert!((back[(i, j)] / unit[i] * unit[j] - expected).abs() < 1e-13, "{i} {j}");
     }
 }
