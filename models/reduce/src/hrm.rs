@@ -42,10 +42,6 @@ pub fn system_of(
 }
 
 /// Factor between each trained row of B and the row of the discretised system; 1 where the form has no such factor.
-pub fn input_gains(layer: &HrmLayerFile, discretization: Discretization) -> Vec<f64> {
-    gains(&layer.dynamics, layer.state_dim, discretization)
-}
-
 fn gains(dynamics: &HrmDynamics, state_dim: usize, discretization: Discretization) -> Vec<f64> {
     match dynamics {
         HrmDynamics::Diagonal { log_a, log_dt } => {

@@ -29,17 +29,6 @@ pub struct LayerReduction {
 /// How a reduced system is stored: what it becomes there, which is what a certificate is about, and what holds it.
 pub(crate) type Store<'a, T> = &'a dyn Fn(&Reduced) -> Result<(LinearSystem, T)>;
 
-impl LayerReduction {
-    /// Carries a gradient-like quantity (Adam's first moment) of B [d, D] and C [D, d] over to the reduced coordinates. B is
-    /// the discretised input matrix: a derivative by trained rows is divided by [`hrm::input_gains`](crate::hrm::input_gains) first. With
-    /// `B = R B_r` and `C = C_r L` near the kept subspace, the chain rule gives `R^T dB` and `dC L^T`; `None` where the reduction is
-    /// no projection.
-    pub fn carry_gradients(&self, d_b: MatRef<'_, f64>, d_c: MatRef<'_, f64>) -> Option<(Mat<f64>, Mat<f64>)> {
-        let Projection { left, right } = self.projection.as_ref()?;
-        Some((right.transpose() * d_b, d_c * left.transpose()))
-    }
-}
-
 /// What a reduced system is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Purpose {

@@ -3,6 +3,9 @@
 use crate::common::{Finished, Place, TINY, collect_losses, stop_at};
 use crate::mistral::small;
 use hankel_models::decoder::{InitType, init_model};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -433,6 +436,32 @@ fn patience_waits_for_a_truncation() {
     assert_eq!(row["layers"][0]["order"], 2, "{row}");
     let steps = row["training"]["steps"].as_u64().unwrap();
     assert!((8..40).contains(&steps), "{steps}");
+}
+
+/// Moments of before a truncation would make steps of any size beside second ones that begin anew.
+#[test]
+fn the_step_after_a_truncation_is_no_larger_than_the_rate() {
+    let place = Place::new();
+    let reduce = "reduce = { after_epoch = 1, order = 2, warmup_steps = 1 }";
+    let reduced = TINY.replace("truncate = { order = 2 }", reduce);
+    // An epoch has 8 steps.
+    let set = ["steps=9", "lr=3e-3", "schedule=\"constant\"", "weight_decay=0"].map(|set| format!("train.{set}"));
+    place.fit(&reduced, "run", &set.iter().flat_map(|set| ["--set", set.as_str()]).collect::<Vec<_>>());
+    let tensors = |name: &str| -> BTreeMap<String, Vec<f64>> {
+        let file = place.path("run/adapters").join(name).join("adapter_model.safetensors");
+        let bytes = fs::read(file).unwrap();
+        let values = |view: &TensorView| match view.dtype() {
+            Dtype::F64 => view.data().chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect(),
+            _ => view.data().chunks(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect(),
+        };
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        file.tensors().into_iter().map(|(name, view)| (name, values(&view))).collect()
+    };
+    let (before, after) = (tensors("hrm-reduced-in-training"), tensors("hrm"));
+    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+    let pairs = || before.values().flatten().zip(after.values().flatten());
+    let largest = pairs().map(|(before, after)| (before - after).abs()).fold(0.0, f64::max);
+    assert!(largest > 1e-5 && largest < 3.1e-3, "{largest}");
 }
 
 /// AdaLoRA between two allocations, with its scores and masks; DoRA with dropout.

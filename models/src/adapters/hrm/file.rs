@@ -200,7 +200,7 @@ fn of_layer_file(
 }
 
 /// Indices of the states: those of real modes, then those of pairs.
-pub(super) fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<usize> {
+fn state_order(dynamics: &HrmDynamics, d: usize) -> Vec<usize> {
     let HrmDynamics::Modal(modes) = dynamics else { return (0..d).collect() };
     let (mut real, mut pairs, mut next) = (Vec::new(), Vec::new(), 0);
     for mode in modes {

@@ -52,8 +52,7 @@ impl Default for Timing {
 
 /// Truncation in the middle of training: the rule of `truncate`, and when.
 ///
-/// Adam's first moments of B, C and the gates are carried through the change of coordinates; those of the poles and all second
-/// moments start again, with a short warm-up of the learning rate.
+/// Adam's moments of the adapter start again, with a short warm-up of the learning rate.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct ReduceConfig {
     /// When.

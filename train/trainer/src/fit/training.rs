@@ -127,15 +127,14 @@ impl<'a> Training<'a> {
         &self.model
     }
 
-    /// Goes on with truncated adapters: first moments carried across where there is something to carry, second moments from
-    /// zero, a warm-up of `warmup` steps.
+    /// Goes on with truncated adapters, whose moments begin anew, and a warm-up of `warmup` steps. Where the second ones began anew beside first ones
+    /// that were carried over, a gradient that happens to be small in the next step would make that step very large.
     ///
     /// # Errors
     /// When a parameter is of a type that cannot be trained.
     pub(super) fn reduce(&mut self, truncated: &Truncated, warmup: u64) -> Result<()> {
         let mut before: BTreeMap<String, Moments> =
             self.trained.drain(..).map(|t| (t.parameter.name().to_owned(), t.moments)).collect();
-        let mut carried = truncated.carry(|name| before.get(name).map(|moments| moments.first.clone()))?;
         self.model.adapters = truncated.adapters.clone();
         self.trained = trained(&self.model, self.settings)?;
         self.at_once = memory::at_once(&self.model, self.settings, self.task.sequence_length());
@@ -150,9 +149,6 @@ impl<'a> Training<'a> {
                     trained.moments = moments;
                 }
                 continue;
-            }
-            if let Some(first) = carried.remove(name) {
-                trained.moments.first = first;
             }
             trained.moments.second_since = self.step;
         }
