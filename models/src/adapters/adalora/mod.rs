@@ -232,7 +232,8 @@ impl LinearKind for AdaLora {
         let (tinit, tfinal, delta_t) =
             (fields.integer("tinit")?, fields.integer("tfinal")?, fields.positive("deltaT")?);
         let schedule = Schedule { tinit, tfinal, delta_t, total_steps };
-        let schedule = if schedule.check().is_ok() { schedule } else { Schedule { total_steps: 0, ..schedule } };
+        let is_usable = schedule.check().is_ok() && schedule != schedule.of_no_steps();
+        let schedule = if is_usable { schedule } else { Schedule { total_steps: 0, ..schedule } };
         let settings = AdaLoraConfig {
             init_rank,
             target_rank: fields.positive("target_r")?.min(init_rank),

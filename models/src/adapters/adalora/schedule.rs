@@ -54,10 +54,19 @@ impl Schedule {
 
     /// As files have it: PEFT refuses a training of no steps, and has one step in its place.
     pub(super) fn in_files(self) -> Self {
-        if self.total_steps == 0 { Schedule { tinit: 0, tfinal: 0, total_steps: 1, ..self } } else { self }
+        if self.total_steps == 0 { self.of_no_steps() } else { self }
+    }
+
+    /// What stands in files for a training of no steps.
+    pub(super) fn of_no_steps(self) -> Self {
+        Schedule { tinit: 0, tfinal: 0, total_steps: 1, ..self }
     }
 
     pub(super) fn phase(self, step: usize) -> Phase {
+        // No schedule: ranks stay.
+        if self.total_steps == 0 {
+            return Phase::Keep;
+        }
         match step.cmp(&self.last()) {
             std::cmp::Ordering::Less => {
                 Phase::Reduce { allocate: step > self.tinit && step.is_multiple_of(self.delta_t) }
@@ -108,5 +117,6 @@ mod tests {
         assert!(none.check().is_ok() && Schedule { delta_t: 0, ..none }.check().is_err());
         assert_eq!(none.in_files(), Schedule { tinit: 0, tfinal: 0, delta_t: 2, total_steps: 1 });
         assert!(none.in_files().check().is_ok() && schedule.in_files() == schedule);
+        assert_eq!((none.phase(0), none.phase(1)), (Phase::Keep, Phase::Keep));
     }
 }
