@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use hankel_trainer::config::{AdapterConfig, Config};
 use hankel_trainer::fit::adapter_directory;
+use hankel_trainer::results::RunResult;
 use hankel_trainer::tell;
 use std::path::{Path, PathBuf};
 
@@ -66,6 +67,12 @@ pub fn directory(run: &Path, name: &str) -> Result<Option<PathBuf>> {
     }
     if name == NONE {
         return Ok(None);
+    }
+    // A result that cannot be read says nothing of it.
+    let result = std::fs::read_to_string(run.join("result.json")).ok();
+    let result = result.and_then(|text| serde_json::from_str::<RunResult>(&text).ok());
+    if let Some(lost) = result.iter().flat_map(|result| &result.diverged).find(|lost| lost.name == name) {
+        bail!("`{name}` of {} was not kept: {}", run.display(), lost.error);
     }
     let names = names(run)?;
     let there = if names.is_empty() { "it has none yet".to_owned() } else { format!("it has {}", names.join(", ")) };

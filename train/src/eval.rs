@@ -227,9 +227,12 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
     if let Some(file) = given {
         bail!("{} has the answers of an earlier evaluation: name another directory with -o", file.display());
     }
-    if let Some(folder) = args.out.as_ref().filter(|folder| folder.exists() && !folder.is_dir()) {
-        bail!("-o {}: expected a directory for the answers, and this is a file", folder.display());
-    }
+    let answers = task.as_text().is_some_and(|text| text.scoring().generate);
+    ensure!(
+        answers || args.out.is_none(),
+        "-o: the task of {} has no answers to write: its scores are printed",
+        args.run.display()
+    );
     let available = task.sequences(split);
     if available == 0 {
         bail!("the task of {} has no {part} sequences", args.run.display());
@@ -262,6 +265,8 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
             measured
         }
     };
+    let folder = if answers && group.is_root() { Some(place_for_answers(args)) } else { None };
+    let folder = group.agree(folder.transpose())?.flatten();
     let mut all: Vec<(String, Scores)> = Vec::new();
     let mut predictions = Vec::new();
     let mut interrupted = None;
@@ -311,9 +316,17 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
     if group.is_root() && !(all.is_empty() && failed_at.is_some()) {
         print(args, &all, &part)?;
     }
+    let mut unwritten = None;
     if !predictions.is_empty() && group.is_root() {
-        let path = write_predictions(args, to_lines(&predictions)?.as_bytes())?;
-        tell!("every answer beside its references: {}", path.display());
+        match write_predictions(args, to_lines(&predictions)?.as_bytes()) {
+            Ok(path) => tell!("every answer beside its references: {}", path.display()),
+            // What was asked of the scores is still answered.
+            Err(error) => unwritten = Some(error.context("the answers could not be written: name a directory with -o")),
+        }
+    }
+    // It was made for answers, of which there are none.
+    if let Some(folder) = folder.filter(|_| predictions.is_empty()) {
+        let _ = std::fs::remove_dir(folder);
     }
     // From here on every process knows the same.
     group.end_together();
@@ -329,7 +342,31 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
             failed.extend(check.failure(name, scores)?);
         }
     }
-    if failed.is_empty() { Ok(()) } else { Err(CheckFailed(failed.join("; ")).into()) }
+    match unwritten {
+        Some(error) if failed.is_empty() => Err(error),
+        Some(error) => {
+            tell!("{error:#}");
+            Err(CheckFailed(failed.join("; ")).into())
+        }
+        None if failed.is_empty() => Ok(()),
+        None => Err(CheckFailed(failed.join("; ")).into()),
+    }
+}
+
+/// Makes the folder of the answers, before they are worth something: its path if it is new.
+fn place_for_answers(args: &Args) -> Result<Option<PathBuf>> {
+    let file = args.predictions();
+    let folder = file.parent().expect("a file in a folder").to_owned();
+    let named = folder.display();
+    let is_link = folder.symlink_metadata().is_ok_and(|found| found.is_symlink());
+    ensure!(!is_link || folder.exists(), "{named} is a link to what does not exist: name another directory with -o");
+    ensure!(
+        !folder.exists() || folder.is_dir(),
+        "-o {named}: expected a directory for the answers, and this is a file"
+    );
+    let is_new = !folder.exists();
+    hankel_io::create_folder(&folder).context("the answers cannot be written: name another directory with -o")?;
+    Ok(is_new.then_some(folder))
 }
 
 fn print(args: &Args, all: &[(String, Scores)], part: &str) -> Result<()> {

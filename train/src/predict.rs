@@ -194,7 +194,8 @@ fn answer(model: &Model, prompts: &Prompts, prompt: &Prompt, sampling: Sampling,
     let tokenizer = prompts.tokenizer();
     let generator = Generator::new(&*model.backbone, &model.adapters, &prompt.ids, sampling)?;
     let mut generator = generator.by_turns(prompts.turn_start());
-    let mut stream = tokenizer.stream().after(&prompt.ids)?;
+    // By itself, as `fit` and `eval` decode what they score.
+    let mut stream = tokenizer.stream();
     let ends = tokenizer.special_ids(stops);
     let (mut filter, mut text) = (StopFilter::new(stops), Vec::new());
     for _ in 0..prompts.new_tokens() {

@@ -1,6 +1,6 @@
 //! `train report`.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use hankel_io::{input, terminal};
 use hankel_study::{Cell, report, write_results};
 use hankel_trainer::report::html::is_page;
@@ -27,6 +27,7 @@ impl Args {
             (None, [one]) => one.join("report.html"),
             (None, _) => bail!("a report on several directories has no default path: name one with -o FILE"),
         };
+        ensure!(page.as_os_str() != "-", "--output -: a page comes with files beside it, name one");
         if page.is_dir() {
             bail!("--output {} is a directory: name the page, {0}/report.html", page.display());
         }

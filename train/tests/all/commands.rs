@@ -168,6 +168,7 @@ fn eval_repeats_the_figures_of_the_run() {
     let bare = place.run(&["eval", "run", "--adapter", "bare"]);
     assert_eq!(bare.code, Some(0), "{}", bare.stderr);
     assert!(bare.stderr.contains("`bare` comes without trained_backbone.safetensors"), "{}", bare.stderr);
+    place.run(&["eval", "run", "-o", "out"]).refused(&["-o: the task of run has no answers to write"]);
     let check = |expectation: &str| place.run(&["eval", "run", "--adapter", "hrm", "--expect", expectation]);
     assert_eq!(check("accuracy>=hrm-0.001").code, Some(0));
     assert_eq!(check("loss<=hrm + 0.001").code, Some(0));
@@ -257,6 +258,8 @@ fn a_reduced_adapter_is_trained_on() {
     place.fit(&configuration, "same", &["--set", "train.steps=0"]);
     let (now, then) = (loss("same", 0), loss("run", 1));
     assert!((now - then).abs() < 1e-5 * then, "{now} {then}");
+    let empty = place.run(&["fit", "config.toml", "--out", "empty", "--set", "adapter.on.hsv_regularization=0.1"]);
+    empty.refused(&["`adapter.on.hsv_regularization`", "holds a truncated adapter"]);
     let frozen = place.run(&["fit", "config.toml", "--out", "frozen", "--set", "backbone.train_head=false"]);
     frozen.refused(&["`adapter.on.path` cannot be used", "trained_backbone.safetensors holds", "is frozen here"]);
     assert!(!place.path("frozen").exists());

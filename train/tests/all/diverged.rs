@@ -52,6 +52,12 @@ fn a_run_goes_on_without_an_adapter_that_diverges() {
         found["rows"].as_array().unwrap().iter().map(|row| row["validation"].clone()).collect()
     };
     assert_eq!(scores(&result(&place, "others")), scores(&found));
+    // Beside another run the sentence says of which it is; the adapter is asked for in vain, and that says why.
+    let finished = place.run(&["report", "run", "others", "-o", "both/report.html"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let page = fs::read_to_string(place.path("both/report.html")).unwrap();
+    assert!(page.contains(": lora has no row"), "{page}");
+    place.run(&["eval", "run", "--adapter", "lora"]).refused(&["`lora` of run was not kept", "stopped at step"]);
 }
 
 #[cfg(unix)]

@@ -406,6 +406,13 @@ pub(super) fn attach(
             adapter.method.kind()
         );
     }
+    if adapter.hsv_regularization > 0.0 && loaded.hankel_sum()?.is_none() {
+        bail!(
+            "`adapter.{}.hsv_regularization`: {} holds a truncated adapter, of whose Hankel singular values no gradient is known here: leave it out",
+            adapter.name,
+            path.display()
+        );
+    }
     Ok(loaded)
 }
 
