@@ -89,6 +89,13 @@ impl Cell {
         self.diverged.is_some() || !self.diverged_rows.is_empty()
     }
 
+    /// Rows that were planned and are not there yet.
+    pub(crate) fn missing_rows(&self) -> Vec<&str> {
+        let rows = || self.result.iter().flat_map(|result| &result.rows);
+        let is_there = |name: &str| self.diverged_rows.contains_key(name) || rows().any(|row| row.name == name);
+        self.planned_rows.iter().map(String::as_str).filter(|name| !is_there(name)).collect()
+    }
+
     /// What came to a non-finite value and how, a sentence each: the whole, or rows.
     pub(crate) fn losses(&self) -> Vec<String> {
         let rows = self.diverged_rows.iter().map(|(name, error)| format!("{name}: {error}"));

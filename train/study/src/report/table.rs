@@ -31,6 +31,10 @@ pub(super) fn section(experiment: &Experiment) -> (String, String) {
     if diverged > 0 {
         let _ = write!(facts, " {diverged} came to values that are not finite.");
     }
+    let incomplete = experiment.cells().iter().filter(|cell| !cell.missing_rows().is_empty()).count();
+    if incomplete > 0 {
+        let _ = write!(facts, " Rows are not run yet in {}.", counted(incomplete, "cell"));
+    }
     let facts = paragraph(facts) + &losses(experiment);
     let mut html = String::new();
     let mut total = 0;
@@ -49,12 +53,15 @@ pub(super) fn section(experiment: &Experiment) -> (String, String) {
     }
 }
 
-/// The cells and rows that came to nothing, with what was said of each.
+/// The cells and rows that came to nothing, with what was said of each, and cells that lack rows.
 fn losses(experiment: &Experiment) -> String {
     let of_cell = |cell: &Cell| -> Vec<String> {
         let at = cell.id.describe(&[]);
         let at = if at.is_empty() { at } else { format!("{at}: ") };
-        cell.losses().into_iter().map(|loss| format!("<li>{}</li>\n", Text(format!("{at}{loss}")))).collect()
+        let missing = cell.missing_rows();
+        let lacks = (!missing.is_empty()).then(|| format!("{} not run yet", missing.join(", ")));
+        let said = cell.losses().into_iter().chain(lacks);
+        said.map(|words| format!("<li>{}</li>\n", Text(format!("{at}{words}")))).collect()
     };
     let items: Vec<String> = experiment.cells().into_iter().flat_map(of_cell).collect();
     let list = format!("<ul class=\"notes\">\n{}</ul>\n", items.concat());

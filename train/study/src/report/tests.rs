@@ -322,8 +322,12 @@ fn what_came_to_nothing_is_named() {
     runs[1].cell.result = None;
     runs[1].cell.diverged = Some("`pretrain` stopped at step 3".into());
     runs[0].cell.diverged_rows.insert("lora".into(), "`lora` stopped at step <4>".into());
+    let planned =
+        |cell: &Cell| cell.result.as_ref().unwrap().rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>();
+    runs[0].cell.planned_rows = [planned(&runs[0].cell), vec!["dora".to_owned(), "lora".to_owned()]].concat();
     let html = of(&sections(&runs), "lost").html.clone();
-    assert!(html.contains("2 came to values that are not finite"), "{html}");
+    assert!(html.contains("2 came to values that are not finite. Rows are not run yet in 1 cell."), "{html}");
+    assert!(html.contains("<li>length 8, seed 0: dora not run yet</li>"), "{html}");
     assert!(html.contains("<li>length 8, seed 1: `pretrain` stopped at step 3</li>"), "{html}");
     assert!(html.contains("<li>length 8, seed 0: lora: `lora` stopped at step &lt;4&gt;</li>"), "{html}");
 }
