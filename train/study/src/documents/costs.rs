@@ -51,7 +51,7 @@ fn token(experiment: &str, scale: &str, row: Option<&str>) -> f64 {
 fn hours_of_paper_are_its_results() {
     let page = page("sweeps.md");
     let cells = results();
-    let names = "data dfa dfa_released frozen_gates gates initialisation memory modes ordering orders parity rank selective sites svd threshold";
+    let names = "data dfa dfa_released frozen_gates gates initialisation maestro_pretrained memory modes ordering orders parity rank selective sites svd threshold";
     let hours = |name: &str, scale: &str| {
         let own = cells.iter().filter(|cell| cell.id.experiment == name && cell.id.scale.as_deref() == Some(scale));
         let seconds = own.map(|cell| {
