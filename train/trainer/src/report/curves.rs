@@ -120,7 +120,7 @@ fn losses(run: &Run) -> Vec<(String, Points)> {
 /// How many logged values the bold line averages: about a twenty-fifth of the longest curve, an odd number, and one in short runs.
 fn window(curves: &[(String, Points)]) -> usize {
     let longest = curves.iter().map(|(_, points)| points.len()).max().unwrap_or(0);
-    if longest < 50 { 1 } else { longest / 25 | 1 }
+    if longest < 50 { 1 } else { (longest / 25) | 1 }
 }
 
 fn caption(curves: &[(String, Points)]) -> String {
