@@ -278,7 +278,7 @@ fn sentences_of_performance_are_their_results() {
     let smollm2 = &performance("smollm2-step")["sections"][0];
     let apart = entry(smollm2, "ours, LoRA")["differences"].as_object().unwrap().values();
     let apart = apart.map(number).fold(0.0, f64::max);
-    says(&page, &format!("Gradients agree to {:.0e}.", apart));
+    says(&page, &format!("Gradients agree to {apart:.0e}."));
     let (ours, one) =
         (entry(smollm2, "ours, LoRA"), entry(smollm2, "transformers and PEFT, LoRA, one sequence at once"));
     let memory = |entry: &Value| number(&entry["peak_memory"]) - number(&entry["memory_before"]);
