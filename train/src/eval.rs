@@ -316,12 +316,15 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
     if group.is_root() && !(all.is_empty() && failed_at.is_some()) {
         print(args, &all, &part)?;
     }
-    let mut unwritten = None;
+    let mut is_lost = false;
     if !predictions.is_empty() && group.is_root() {
         match write_predictions(args, to_lines(&predictions)?.as_bytes()) {
             Ok(path) => tell!("every answer beside its references: {}", path.display()),
             // What was asked of the scores is still answered.
-            Err(error) => unwritten = Some(error.context("the answers could not be written: name a directory with -o")),
+            Err(error) => {
+                tell!("error: {error:#}");
+                is_lost = true;
+            }
         }
     }
     // It was made for answers, of which there are none.
@@ -342,15 +345,11 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
             failed.extend(check.failure(name, scores)?);
         }
     }
-    match unwritten {
-        Some(error) if failed.is_empty() => Err(error),
-        Some(error) => {
-            tell!("{error:#}");
-            Err(CheckFailed(failed.join("; ")).into())
-        }
-        None if failed.is_empty() => Ok(()),
-        None => Err(CheckFailed(failed.join("; ")).into()),
+    if !failed.is_empty() {
+        return Err(CheckFailed(failed.join("; ")).into());
     }
+    ensure!(!is_lost, "the answers could not be written: name another directory with -o");
+    Ok(())
 }
 
 /// Makes the folder of the answers, before they are worth something: its path if it is new.
