@@ -3,7 +3,7 @@
     train report runs/entities-full --results results -o page.html
     python table.py results/entities-full.jsonl
 
-For every point of the grid and row: means over seeds of the test split, beside the score on the validation split, whose texts are as long as those
+Several files of one experiment are one table: rows that were run at a scale of their own stand beside the others. For every point of the grid and row: means over seeds of the test split, beside the score on the validation split, whose texts are as long as those
 trained on. Then the differences from HRM of both scores and of what was forgotten, paired by seed, with their 95 % intervals and
 Holm's correction over all differences of the file. A row that does not beat `none`, still learns, or diverged in a seed is named. Where a file has several learning
 rates, every row is at that of its least validation loss, averaged over seeds.
@@ -18,16 +18,18 @@ from collections import defaultdict
 PRIMARY = {"jsonl": "exact_match", "quality": "accuracy", "qmsum": "rouge1"}
 BASE = "hrm"
 # Seeds of each scale.
-SCALES = {"smoke": 1, "pilot": 1, "small": 3, "full": 3, "qmsum-pilot": 1, "qmsum": 3, "smollm2-pilot": 1, "smollm2": 3}
+SCALES = {"smoke": 1, "pilot": 1, "small": 3, "full": 3, "qmsum-pilot": 1, "qmsum": 3, "smollm2-pilot": 1, "smollm2": 3, "qmsum-rivals-pilot": 1, "qmsum-rivals": 3}
 
 
-def load(path):
+def load(paths):
     """Rows by point, name, rate and seed; the kind of task of each point; the scale, the rows that diverged, or the cells, and how many cells lack
     rows: those are left out."""
     rows, kinds = defaultdict(lambda: defaultdict(lambda: defaultdict(dict))), {}
     scale, diverged, lacking = None, [], 0
-    with open(path) as lines:
-        for cell in map(json.loads, lines):
+    for path in paths:
+        with open(path) as lines:
+            cells = [json.loads(line) for line in lines]
+        for cell in cells:
             if cell.get("planned_rows"):
                 lacking += 1
                 continue
@@ -136,7 +138,7 @@ def holm(p):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results")
+    parser.add_argument("results", nargs="+")
     rows, kinds, scale, diverged, lacking = load(parser.parse_args().results)
     complete = not lacking
     lines, differences = [], []
