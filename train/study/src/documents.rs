@@ -10,6 +10,7 @@ mod automata;
 mod card;
 mod costs;
 mod examples;
+mod gates;
 mod language;
 pub(crate) mod links;
 mod peers;
