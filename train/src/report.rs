@@ -11,7 +11,8 @@ pub struct Args {
     /// Run directories, and directories of sweeps
     #[arg(required = true)]
     runs: Vec<PathBuf>,
-    /// The page; plots go to the directory plots/ beside it. report.html in the directory, if it is one, when left out
+    /// The page; figures go to a directory beside it: plots/ of report.html, NAME-plots/ of NAME.html. report.html in
+    /// the directory, if it is one, when left out
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Write the figures of all cells of sweeps to DIR/EXPERIMENT-SCALE.jsonl, for `train audit`

@@ -141,7 +141,7 @@ fn add_events(first: &mut Run, known: &Cell, events: Vec<Event>, cell: &Cell) {
     first.events.extend(events.into_iter().filter(|event| event.stage().is_none_or(|stage| !stages.contains(stage))));
 }
 
-/// Writes the report of `runs` to `page`, and `plots/` beside it. Cells of sweeps are shown as means over seeds; other runs,
+/// Writes the report of `runs` to `page`, and its plots beside it. Cells of sweeps are shown as means over seeds; other runs,
 /// and one by itself, one by one.
 ///
 /// # Errors

@@ -25,7 +25,8 @@ mod windows;
 
 use hankel_io::{Existing, Outputs};
 use rayon::prelude::*;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 
 pub use answers::Answers;
 pub use apart::tell_apart;
@@ -83,7 +84,7 @@ pub fn sections(runs: &[Run]) -> Vec<Section> {
     ]
 }
 
-/// Writes the report of `runs` to `page`, and `plots/` beside it.
+/// Writes the report of `runs` to `page`, and its [plots](plots_of) beside it.
 ///
 /// # Errors
 /// When `runs` is empty or a file cannot be written.
@@ -95,14 +96,24 @@ pub fn write(runs: &[Run], page: &Path) -> Result<(), ReportError> {
     write_page(page, &title, &summary::header(&title, runs), sections(runs))
 }
 
-/// Writes a page of sections, and their figures to `plots/` beside it. `header` is finished HTML.
+/// The folder of the figures of `page`: `plots` beside a `report.html`, `NAME-plots` beside any other, so that pages in
+/// one folder keep theirs.
+pub fn plots_of(page: &Path) -> PathBuf {
+    let mut name = OsString::from("plots");
+    if let Some(stem) = page.file_stem().filter(|stem| *stem != "report") {
+        name = [stem, OsStr::new("-plots")].into_iter().collect();
+    }
+    page.with_file_name(name)
+}
+
+/// Writes a page of sections, and their figures to a folder [beside it](plots_of). `header` is finished HTML.
 ///
 /// # Errors
 /// When a figure cannot be drawn or a file cannot be written.
 pub fn write_page(page: &Path, title: &str, header: &str, sections: Vec<Section>) -> Result<(), ReportError> {
     let mut sections: Vec<Section> = sections.into_iter().filter(|s| !s.is_empty()).collect();
     figure::number_repeated_names(sections.iter_mut().flat_map(|section| &mut section.figures));
-    let plots = page.with_file_name("plots");
+    let plots = plots_of(page);
     let figures: Vec<&Figure> = sections.iter().flat_map(|s| &s.figures).collect();
     let drawn = figures.par_iter().map(|figure| figure.files()).collect::<Result<Vec<_>, _>>()?;
     let html = html::page(title, header, &sections)?;

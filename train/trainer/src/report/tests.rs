@@ -170,6 +170,21 @@ fn figures_survive_values_that_are_not_numbers() {
 }
 
 #[test]
+fn pages_in_one_folder_keep_their_plots() {
+    let dir = tempfile::tempdir().unwrap();
+    write_run(dir.path(), Some(&result("quickstart")), &events("quickstart"));
+    std::fs::create_dir(dir.path().join("plots")).unwrap();
+    std::fs::write(dir.path().join("plots/hankel.svg"), "of another page").unwrap();
+    let runs = [Run::load(dir.path()).unwrap()];
+    for page in ["other.html", "no-extension"] {
+        super::write(&runs, &dir.path().join(page)).unwrap();
+    }
+    assert_eq!(plots(dir.path()), ["hankel.svg"]);
+    let count = |folder: &str| std::fs::read_dir(dir.path().join(folder)).unwrap().count();
+    assert!(count("other-plots") > 0 && count("other-plots") == count("no-extension-plots"));
+}
+
+#[test]
 fn errors_say_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     assert!(matches!(write(&[], dir.path()), Err(ReportError::NoRuns)));
