@@ -21,7 +21,8 @@ fn gates_over_steps_are_their_result() {
             })
             .collect();
         assert_eq!(gates.len(), 20);
-        let (least, most) = gates.iter().fold((f64::MAX, f64::MIN), |(low, high), gate| (low.min(*gate), high.max(*gate)));
+        let (least, most) =
+            gates.iter().fold((f64::MAX, f64::MIN), |(low, high), gate| (low.min(*gate), high.max(*gate)));
         let mean = gates.iter().map(|gate| gate.abs()).sum::<f64>() / 20.0;
         says(&page, &format!("| {step} | {mean:.3} | {least:.3} to {most:.3} |"));
     }
