@@ -3,10 +3,11 @@
     train report runs/entities-full --results results -o page.html
     python table.py results/entities-full.jsonl
 
-Several files of one experiment are one table: rows that were run at a scale of their own stand beside the others. For every point of the grid and row: means over seeds of the test split, beside the score on the validation split, whose texts are as long as those
-trained on. Then the differences from HRM of both scores and of what was forgotten, paired by seed, with their 95 % intervals and
-Holm's correction over all differences of the file. A row that does not beat `none`, still learns, or diverged in a seed is named. Where a file has several learning
-rates, every row is at that of its least validation loss, averaged over seeds.
+Several files of one experiment are one table: rows that were run at a scale of their own stand beside the others. For every point of the grid and
+row: means over seeds of the test split, beside the score on the validation split, whose texts are as long as those trained on. Then the differences
+from HRM of both scores and of what was forgotten, paired by seed, with their 95 % intervals and Holm's correction over all differences of the file.
+A row that does not beat `none`, still learns, or diverged in a seed is named. Where a file has several learning rates, every row is at that of its
+least validation loss, averaged over seeds.
 """
 
 import argparse
@@ -18,7 +19,8 @@ from collections import defaultdict
 PRIMARY = {"jsonl": "exact_match", "quality": "accuracy", "qmsum": "rouge1"}
 BASE = "hrm"
 # Seeds of each scale.
-SCALES = {"smoke": 1, "pilot": 1, "small": 3, "full": 3, "qmsum-pilot": 1, "qmsum": 3, "smollm2-pilot": 1, "smollm2": 3, "qmsum-rivals-pilot": 1, "qmsum-rivals": 3, "quality": 5}
+SCALES = {"smoke": 1, "pilot": 1, "small": 3, "full": 3, "smollm2-pilot": 1, "smollm2": 3}
+SCALES |= {"qmsum-pilot": 1, "qmsum": 3, "qmsum-rivals-pilot": 1, "qmsum-rivals": 3, "quality": 5}
 
 
 def load(paths):
