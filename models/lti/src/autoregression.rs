@@ -15,6 +15,7 @@
 //! data.
 
 use super::linalg::{above, beside, block_diagonal, product};
+use super::system::check_shape;
 use super::{LinearSystem, LtiError, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
 use faer::{Col, Mat, MatRef, Scale};
@@ -76,7 +77,7 @@ impl Moments {
     /// The autoregressions of order 0, 1, ... up to the one asked for.
     ///
     /// # Errors
-    /// No steps, or inputs that are all zero.
+    /// No steps, inputs that are all zero, or inputs that depend linearly on each other or on their past, up to rounding.
     pub fn autoregressions(&self) -> Result<Vec<Autoregression>> {
         let k = self.products[0].ncols();
         let over = 1.0 / self.counts[0].max(1) as f64;
@@ -203,9 +204,10 @@ impl Autoregression {
     /// order; one `from` for all orders makes them comparable.
     ///
     /// # Errors
-    /// `from` below the order.
+    /// `from` below the order, and a sequence of another width.
     pub fn log_likelihood(&self, sequence: MatRef<'_, f64>, from: usize) -> Result<(f64, usize)> {
         let k = self.innovation.nrows();
+        check_shape("the sequence", sequence, (sequence.nrows(), k))?;
         if from < self.order() {
             let range = "at least the order of the autoregression";
             return Err(LtiError::OutOfRange { name: "from", value: from as f64, range });
@@ -354,6 +356,7 @@ mod tests {
         moments.add(Mat::from_fn(9, 1, |t, _| (t as f64).sin()).as_ref()).unwrap();
         let models = moments.autoregressions().unwrap();
         assert!(models[2].log_likelihood(Mat::zeros(5, 1).as_ref(), 1).is_err());
+        assert!(models[2].log_likelihood(Mat::zeros(5, 2).as_ref(), 2).is_err());
         assert_eq!(models[2].log_likelihood(Mat::zeros(2, 1).as_ref(), 2).unwrap().1, 0);
     }
 

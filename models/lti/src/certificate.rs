@@ -71,7 +71,7 @@ pub struct SystemCertificate {
     pub reduced_spectral_radius: f64,
     /// Condition number of the eigenvectors that led to modal form.
     pub modal_condition: Option<f64>,
-    /// `hinf_error <= error_bound (1 + 1e-6) + 1e-9 size`, and `hinf_error_upper` within ten times and twice these tolerances;
+    /// `hinf_error <= error_bound (1 + 1e-6) + 1e-9 size` and `hinf_error_upper <= error_bound (1 + 1e-5) + 2e-9 size`;
     /// absent where there is no bound. `size` is `hinf_norm`, or twice the sum of the Hankel singular values, if that is less, as where D
     /// dwarfs the rest.
     pub holds: Option<bool>,
@@ -148,6 +148,10 @@ fn size_of(norm: f64, values: &[f64], clamped_poles: usize) -> f64 {
 
 impl SystemCertificate {
     /// Measures the reduction of `full` to `reduced` (both without the gate).
+    ///
+    /// # Errors
+    /// Systems with other inputs or outputs; a norm that does not converge; an error below what the Hankel singular values allow,
+    /// which says that rounding has lost the Gramians.
     pub fn measure(full: &LinearSystem, reduced: &LinearSystem, claim: &Claim<'_>) -> Result<Self> {
         let gate = claim.gate.abs();
         let order = reduced.states();

@@ -59,6 +59,9 @@ impl EmpiricalFactor {
 }
 
 /// Factor of `Wc = 1/(N T) sum s s^T` from recorded states, [N T, d], of any system.
+///
+/// # Errors
+/// No rows, rows of another width, and states that are not finite.
 pub fn controllability_factor(states: usize, recorded: MatRef<'_, f64>) -> Result<Mat<f64>> {
     let mut sum = EmpiricalFactor::new(states);
     sum.add(recorded)?;

@@ -60,6 +60,9 @@ impl GramianFactors {
     /// Factors of the infinite-horizon Gramians of a stable system.
     ///
     /// Diagonal and modal A: a structured factorisation (module `cauchy`); dense A: doubling.
+    ///
+    /// # Errors
+    /// A solution that does not converge or is not finite.
     pub fn analytic(system: &LinearSystem) -> Result<Self> {
         let (size_b, size_c) = gain_exponents(system.b(), system.c());
         let b = compress_scaled_columns(system.b(), -size_b);
@@ -110,6 +113,9 @@ impl GramianFactors {
     /// (time-limited balanced truncation, W. Gawronski and J.-N. Juang, Int. J. Systems Sci. 21 (1990)).
     ///
     /// No error bound is known for a reduction based on them, and it may lose stability.
+    ///
+    /// # Errors
+    /// A horizon of 0 steps.
     pub fn time_limited(system: &LinearSystem, steps: usize) -> Result<Self> {
         if steps == 0 {
             return Err(LtiError::OutOfRange { name: "horizon", value: 0.0, range: "at least 1 step" });
@@ -128,6 +134,9 @@ impl GramianFactors {
     /// `states` is [N T, d]. With white input of unit covariance Wc tends to the analytic one; on real data it is weighted
     /// by what the data excites, and no error bound holds in the usual sense. See [`super::empirical`] for systems that
     /// vary in time.
+    ///
+    /// # Errors
+    /// A horizon of 0 steps, no states, and states of another width or that are not finite.
     pub fn empirical(system: &LinearSystem, states: MatRef<'_, f64>, steps: usize) -> Result<Self> {
         let Self { lo, sensitivity, .. } = Self::time_limited(system, steps)?;
         let lc = super::empirical::controllability_factor(system.states(), states)?;
@@ -171,6 +180,9 @@ impl GramianFactors {
 
 /// The Gramians (Wc, Wo) entry by entry: the closed form `(B B^T)_ij / (1 - a_i a_j)` for diagonal A, from the factors
 /// otherwise.
+///
+/// # Errors
+/// Those of [`GramianFactors::analytic`].
 pub fn gramians(system: &LinearSystem) -> Result<(Mat<f64>, Mat<f64>)> {
     if let StateMatrix::Diagonal(a) = system.a() {
         let clamp = clamp_of(system);

@@ -95,8 +95,8 @@ impl HankelSpectrum {
         glover_bound(&self.values, order)
     }
 
-    /// The bound as a guarantee. Values from other Gramians than the analytic ones, or with poles taken for faster than they
-    /// are, bound the error of another system: they give none, unless all states are kept.
+    /// The bound as a guarantee, of the error without weights. Values from time-limited, empirical or Enns' Gramians, or with poles
+    /// taken for faster than they are, give none, unless all states are kept; those of modified weighted Gramians do.
     pub fn guarantee(&self, order: usize) -> Option<f64> {
         if order == self.values.len() { Some(0.0) } else { self.bound_factor.map(|factor| factor * self.bound(order)) }
     }
@@ -123,6 +123,9 @@ impl HankelSpectrum {
 
     /// The unscaled directions `(Lo U, Lc V)` of the first `order` values, each [d, r], for methods that choose their own
     /// bases of the same two subspaces.
+    ///
+    /// # Panics
+    /// When `order` is above the number of columns of a factor.
     pub fn directions(&self, order: usize) -> (Mat<f64>, Mat<f64>) {
         let take = |side: usize| product(self.factors[side].as_ref(), self.vectors[side].subcols(0, order));
         (take(0), take(1))

@@ -41,7 +41,7 @@
 //! | [`methods::spa`] | AB09BD | `balred`, `MatchDC` | - |
 //! | [`methods::hankel`] | AB09CD | `hankelmr` | - |
 //! | [`weighted`] | AB09ID | - | - |
-//! | [`methods::modal`] | - | `modalreduce` | `MTReductor` |
+//! | [`methods::modal`] | - | `reducespec(sys, "modal")` | `MTReductor` |
 //! | [`methods::h2`] | - | - | `TSIAReductor` (continuous time) |
 //! | [`norms::hinf_norm`] | AB13DD | `hinfnorm` | `LTIModel.hinf_norm` |
 //! | [`norms::h2_norm`] | AB13BD | `norm(sys, 2)` | `LTIModel.h2_norm` |

@@ -29,8 +29,8 @@ pub struct Conversion {
     pub deviation: f64,
 }
 
-/// Brings any system to real modal form: real modes, then pairs, slowest first; each scaled so that its rows of B and columns of C have
-/// equal norm.
+/// Brings any system to real modal form. A diagonal or modal one stays as it is; of a dense one the real modes come first, then the pairs,
+/// slowest first, each scaled so that its rows of B and columns of C have equal norm.
 ///
 /// # Errors
 /// [`LtiError::Conversion`] if eigenvectors are too ill-conditioned for the transfer function to survive to 1e-8.
@@ -104,6 +104,9 @@ pub fn to_modal_within(system: &LinearSystem, tolerance: f64) -> Result<Conversi
 }
 
 /// Writes A out as a dense matrix; exact.
+///
+/// # Errors
+/// Poles that are not stable when they are computed from the dense matrix.
 pub fn to_dense(system: &LinearSystem) -> Result<LinearSystem> {
     system.with_realization(StateMatrix::Dense(system.a().to_dense()), system.b().to_owned(), system.c().to_owned())
 }

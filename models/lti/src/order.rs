@@ -26,6 +26,9 @@ impl Default for OrderRule {
 
 impl OrderRule {
     /// Checks the parameter of the rule against its range.
+    ///
+    /// # Errors
+    /// A parameter out of range.
     pub fn check(self) -> Result<()> {
         let fail = |name, value, range| Err(LtiError::OutOfRange { name, value, range });
         match self {
@@ -74,11 +77,14 @@ impl OrderRule {
     }
 }
 
-/// Orders of several systems that together keep `budget` states and make the sum of their Glover bounds least.
+/// Orders of several systems that together keep `budget` states, or all above rounding if those are fewer, and make the sum of their Glover bounds least.
 ///
 /// The sum is separable and each system's tail is convex in its order, so keeping the `budget` largest values of all
 /// systems together is optimal. `spectra` are the gated values, each descending; of each the first of `ranks` are above
 /// rounding, and others are never kept.
+///
+/// # Panics
+/// When a rank is above the number of values of its system.
 pub fn allocate_budget(spectra: &[Vec<f64>], ranks: &[usize], budget: usize) -> Vec<usize> {
     let mut orders = vec![0; spectra.len()];
     for &(_, system) in pooled(spectra, ranks).iter().take(budget) {
@@ -122,6 +128,9 @@ fn pooled(spectra: &[Vec<f64>], ranks: &[usize]) -> Vec<(f64, usize)> {
 }
 
 /// The order the rule of `--epsilon`, `--energy` or `--bound` gives for plain balanced truncation.
+///
+/// # Errors
+/// Those of [`OrderRule::choose`].
 pub fn choose_order(rule: OrderRule, sigma: &[f64], rank: usize) -> Result<usize> {
     rule.choose(sigma, rank, |r| glover_bound(sigma, r))
 }

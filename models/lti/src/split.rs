@@ -12,6 +12,7 @@ use super::linalg::{beside, eigenvalues, eigenvectors, in_even_units, invert, pr
 use super::methods::sign;
 use super::norms::FrequencyResponse;
 use super::norms::balance::suitable_units;
+use super::system::check_shape;
 use super::{LinearSystem, LtiError, MIN_RATE, Mode, Result, StateMatrix};
 use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Scale, c64};
@@ -113,6 +114,8 @@ pub fn split_leading(
     kept: usize,
 ) -> Result<Option<Split>> {
     let (whole, n) = (a.to_dense(), a.states());
+    check_shape("B", b.as_ref(), (n, b.ncols()))?;
+    check_shape("C", c.as_ref(), (c.nrows(), n))?;
     let apart = (0..n).all(|j| (0..n).all(|i| (i < kept) == (j < kept) || whole[(i, j)] == 0.0));
     if kept > n || !apart {
         return Ok(None);

@@ -190,6 +190,9 @@ impl StateMatrix {
     }
 
     /// Modulus of the largest eigenvalue; 0 for a matrix without states.
+    ///
+    /// # Errors
+    /// Eigenvalues that do not converge.
     pub fn spectral_radius(&self) -> Result<f64> {
         Ok(match self {
             Self::Dense(a) => largest(&eigenvalues(a.as_ref())?).map_or(0.0, |d| d.1),
@@ -412,6 +415,9 @@ impl LinearSystem {
     }
 
     /// The same system in another form of A or other coordinates; shapes and stability are checked again.
+    ///
+    /// # Errors
+    /// Those of [`LinearSystem::new`].
     pub fn with_realization(&self, a: StateMatrix, b: Mat<f64>, c: Mat<f64>) -> Result<Self> {
         Self::new(a, b, c, self.d.clone())
     }
@@ -512,8 +518,9 @@ impl LinearSystem {
     /// `map` times the transfer function; [q, p].
     ///
     /// # Errors
-    /// Results that are not finite.
+    /// A map of another width, and results that are not finite.
     pub fn with_outputs(&self, map: MatRef<'_, f64>) -> Result<Self> {
+        check_shape("the map of the outputs", map, (map.nrows(), self.outputs()))?;
         let d = self.d().map(|d| product(map, d));
         Self::new(self.a.clone(), self.b().to_owned(), product(map, self.c()), d)
     }
@@ -562,7 +569,7 @@ impl LinearSystem {
     }
 }
 
-fn check_shape(what: &str, m: MatRef<'_, f64>, expected: (usize, usize)) -> Result<()> {
+pub(crate) fn check_shape(what: &str, m: MatRef<'_, f64>, expected: (usize, usize)) -> Result<()> {
     let got = (m.nrows(), m.ncols());
     if got == expected { Ok(()) } else { Err(LtiError::Shape { what: what.into(), expected, got }) }
 }

@@ -29,7 +29,7 @@ pub struct LayerAnalysis {
     pub weighting: Option<Weighting>,
     /// The matrices that the system is the image of, in continuous time.
     pub continuous: Option<Continuous>,
-    /// Why proofs about `system` are none about what is stored, if they are not.
+    /// Why a proof about `system` does not hold for the stored matrices; `None` where it does.
     pub image: Option<&'static str>,
 }
 
@@ -58,6 +58,9 @@ fn underflow(b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> LtiError {
 
 impl LayerAnalysis {
     /// Analyses a system, which may have no states.
+    ///
+    /// # Errors
+    /// Gramians or singular values that cannot be computed; gains that underflow.
     pub fn new(label: impl Into<String>, system: LinearSystem, gate: f64) -> Result<Self> {
         let label = label.into();
         let of_layer = |reason| ReduceError::Layer { label: label.clone(), reason };
@@ -122,10 +125,11 @@ impl LayerAnalysis {
 
     /// How much the direction of the state that B drives most has to do with the state of the largest Hankel singular value: the square of
     /// the cosine between the first left singular vector of B and that state, in the coordinates of the system. 1 where truncation by the
-    /// singular vectors of B would keep the same state first, `1/d` on average for a direction that knows nothing of it.
+    /// singular vectors of B would keep the same state first, `1/d` on average for a direction that knows nothing of it. `None` where no
+    /// Hankel singular value is above rounding.
     ///
     /// # Errors
-    /// A decomposition that does not converge; `None` for a system of which nothing can be told.
+    /// A decomposition that does not converge.
     pub fn input_alignment(&self) -> Result<Option<f64>> {
         if self.spectrum.rank() == 0 {
             return Ok(None);
@@ -155,6 +159,9 @@ impl LayerAnalysis {
 /// Systems, Gramians and Hankel singular values of all layers, in parallel.
 ///
 /// A layer that was reduced to no states at all is an empty system, not an error, as long as the adapter has states.
+///
+/// # Errors
+/// A layer that cannot be analysed, by name; an adapter without states.
 pub fn analyse(adapter: &HrmAdapterFile) -> Result<Vec<LayerAnalysis>> {
     if adapter.config.state_dim == 0 {
         return Err(LtiError::NoStates.into());

@@ -40,6 +40,9 @@ pub struct Purpose {
 
 /// Reduces one system to a given order and certifies the result; the state matrix comes out in the least general form that
 /// carries the transfer function (R5).
+///
+/// # Errors
+/// A system that cannot be reduced to this order by this method, by name.
 pub fn reduce_system(
     layer: &LayerAnalysis,
     method: Method,
@@ -73,6 +76,9 @@ pub(crate) fn reduce_and_store<T>(
 }
 
 /// As [`reduce_system`], without the measurements of the certificate.
+///
+/// # Errors
+/// Those of [`reduce_system`].
 pub fn reduce_uncertified(
     layer: &LayerAnalysis,
     method: Method,

@@ -43,7 +43,7 @@ pub struct AdapterReduction {
 /// asked for. The certificate has no hashes of adapters.
 ///
 /// # Errors
-/// The first system that cannot be reduced, by name; errors that rounding makes larger than the bound that orders were chosen by.
+/// A system that cannot be reduced, by name; errors that rounding makes larger than the bound that orders were chosen by.
 pub fn reduce_systems(
     systems: &[LayerAnalysis],
     options: &ReduceOptions,
@@ -66,10 +66,11 @@ pub fn reduce_systems(
     }
 }
 
-/// Reduces every layer of an adapter that lies on disk.
+/// Reduces every layer of an adapter file.
 ///
 /// # Errors
-/// The first layer that cannot be reduced, by name.
+/// A layer that cannot be reduced, by name; an adapter without states; weights or sensitivities that do not fit it;
+/// [`ReduceError::Excess`].
 pub fn reduce_adapter(adapter: &HrmAdapterFile, options: &ReduceOptions) -> Result<AdapterReduction> {
     let systems = weigh(analyse(adapter)?, options.gramians.source(), &options.weights)?;
     let (layers, mut certificate) = reduce_systems(&systems, options, purpose(adapter))?;
@@ -82,10 +83,10 @@ pub fn reduce_adapter(adapter: &HrmAdapterFile, options: &ReduceOptions) -> Resu
     Ok(AdapterReduction { adapter: reduced, certificate, layers })
 }
 
-/// A reduced adapter without a certificate, and the orders of its layers.
+/// A reduced adapter without a certificate; the `state_dim` of a layer is its order.
 ///
 /// # Errors
-/// The first layer that cannot be reduced, by name.
+/// A layer that cannot be reduced, by name; an adapter without states; weights or sensitivities that do not fit it.
 pub fn reduce_adapter_uncertified(adapter: &HrmAdapterFile, options: &ReduceOptions) -> Result<HrmAdapterFile> {
     let systems = weigh(analyse(adapter)?, options.gramians.source(), &options.weights)?;
     let orders = choose_orders(&systems, options)?;

@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 /// What a certificate says about a system beyond its stable part in discrete time.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct PlantFacts {
-    /// Whether it runs in continuous time. Norms and bounds are the same in both; frequencies are angles of the bilinear map.
+    /// Whether it runs in continuous time. H-infinity norms, Hankel singular values and bounds are the same in both; H2 norms are
+    /// those of continuous time; frequencies are angles of the bilinear map.
     pub continuous: bool,
     /// Poles that are not inside the stability boundary. Their part is kept as it is and is in no other number.
     pub kept_poles: usize,

@@ -92,6 +92,9 @@ pub fn verify(
 }
 
 /// As [`verify`] for one system, which was weighed if a weighted error is claimed.
+///
+/// # Errors
+/// Systems with other inputs or outputs, and norms that do not converge.
 pub fn verify_layer(
     full: &LayerAnalysis,
     reduced: &LinearSystem,

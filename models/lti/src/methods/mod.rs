@@ -236,7 +236,7 @@ pub struct Reduced {
     /// The smaller system. What drops modes of an image of a system in continuous time drops them there: then this has the direct term of
     /// the image, and only `projection`, applied in continuous time, has the error that `bound` is about.
     pub system: LinearSystem,
-    /// How it follows from the full one; `None` for `spa` and `hankel`, which are not projections.
+    /// How it follows from the full one; `None` for `spa`, `hankel` and weighted `h2`, which are not projections.
     pub projection: Option<Projection>,
     /// Guaranteed bound of the H-infinity error, `None` where theory gives none.
     pub bound: Option<f64>,
@@ -244,13 +244,14 @@ pub struct Reduced {
     pub kept: Option<Vec<usize>>,
 }
 
-/// Reduces `system` to `order` states; `spectrum` are its Hankel singular values.
+/// Reduces `system` to `order` states (`modal` and `energy`, which do not divide a pair, to one fewer at times); `spectrum` are its Hankel singular values.
 ///
 /// There is a bound if `spectrum` comes from the analytic Gramians of the system as it is ([`HankelSpectrum::guarantee`]).
 ///
 /// # Errors
-/// An order above the numerical rank (for `modal` and `svd`: above the number of states), a reduced system that is not
-/// stable (possible only where theory gives no bound).
+/// An order above the numerical rank (for `modal`, `energy` and `svd`: above the number of states); a reduced system that is not
+/// stable (possible only where theory gives no bound); for `hankel`, equal values on both sides of the cut; for `modal` and
+/// `energy`, a dense A without a modal form; a decomposition that does not converge.
 pub fn reduce(system: &LinearSystem, spectrum: &HankelSpectrum, method: Method, order: usize) -> Result<Reduced> {
     if order > system.states() {
         return Err(LtiError::OrderTooLarge { order, states: system.states() });

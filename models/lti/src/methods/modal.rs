@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Poles stay what they were. In continuous time modes are those of continuous time: none has a direct term there, so that the gain of a
-//! real one is `||b|| ||c|| / |a|`. Error at most the sum of the discarded norms, whatever the Gramians. MATLAB: `modalreduce`; pyMOR:
-//! `MTReductor`. A dense A is brought to modal form first.
+//! real one is `||b|| ||c|| / |a|`. Error at most the sum of the discarded norms, whatever the Gramians. MATLAB:
+//! `reducespec(sys, "modal")`; pyMOR: `MTReductor`. A dense A is brought to modal form first.
 
 use super::{Accepts, Bound, Definition, Method, Projection, Reduced};
 use crate::continuous::Bilinear;

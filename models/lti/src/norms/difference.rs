@@ -24,6 +24,9 @@ const TAIL: f64 = 2e-7;
 ///
 /// is no more than a relative 2e-7 too large; the lower end is the gain of `G - G_r` itself. Where the gains of both differ by more
 /// than the sum allows, the test is made for the whole system.
+///
+/// # Errors
+/// Systems with other inputs or outputs, and those of [`hinf_norm`].
 pub fn hinf_error(
     full: &LinearSystem,
     reduced: &LinearSystem,

@@ -10,6 +10,9 @@ use crate::system::LinearSystem;
 ///
 /// With the factor in place of the Gramian nothing is squared, so that the norm of an error system is accurate relative to
 /// the system and not only to the root of it.
+///
+/// # Errors
+/// Those of [`GramianFactors::analytic`].
 pub fn h2_norm(system: &LinearSystem) -> Result<f64> {
     // Squares of inputs that are further apart leave the range of numbers together.
     const RANGE: i32 = 200;
@@ -25,6 +28,9 @@ pub fn h2_norm(system: &LinearSystem) -> Result<f64> {
 }
 
 /// [`h2_norm`] of a system whose Gramians are known.
+///
+/// # Errors
+/// Those of [`h2_norm`].
 pub fn h2_norm_by(system: &LinearSystem, factors: &GramianFactors) -> Result<f64> {
     // Those of modes are made for reduction: with poles as slow as Gramians take them.
     if factors.residual_c.is_none() || system.a().modes().is_some() {

@@ -39,6 +39,9 @@ const PEAKS: usize = 4;
 /// A peak lies near the angle of a pole and has the width of its decay rate, so the sweep is logarithmic around every pole
 /// angle from half of its rate on, and uniform in between. Of many poles of which partial fractions are known it takes their angles, and
 /// arcs that cover the circle lead to what is higher in between.
+///
+/// # Errors
+/// Singular values that do not converge.
 pub fn hinf_sweep(g: &FrequencyResponse) -> Result<HinfNorm> {
     let (Sweep { norm, .. }, check) = searched(g, CIRCLE, MOST_ARCS / 10)?;
     let HinfNorm { value, frequency } = check.map_or(norm, |check| check.lower);
@@ -137,11 +140,17 @@ fn around(i: usize, grid: &[f64], gains: &[f64]) -> (f64, f64) {
 
 /// The norm by the sweep, then confirmed or raised by the bounded-real test: the result is within a relative 1e-6 of the
 /// true norm by two independent methods.
+///
+/// # Errors
+/// Singular values or eigenvalues that do not converge.
 pub fn hinf_norm(g: &FrequencyResponse) -> Result<(HinfNorm, BoundedReal)> {
     hinf_norm_in(g, CIRCLE)
 }
 
 /// As [`hinf_norm`], of the gains at frequencies between the two given.
+///
+/// # Errors
+/// Those of [`hinf_norm`].
 pub fn hinf_norm_in(g: &FrequencyResponse, band: (f64, f64)) -> Result<(HinfNorm, BoundedReal)> {
     let (sweep, check) = searched(g, band, MOST_ARCS)?;
     let check = check.map_or_else(|| bounded_real_check(g, sweep.norm, band), Ok)?;

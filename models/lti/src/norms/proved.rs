@@ -45,7 +45,7 @@ pub struct ErrorNorm {
     pub norm: HinfNorm,
     /// No gain is larger.
     pub upper: f64,
-    /// Why not.
+    /// What proves that, or what a proof lacks.
     pub proof: Proof,
 }
 
@@ -60,6 +60,9 @@ const WIDE_MARGIN: (f64, f64) = (9e-6, 1e-9);
 const CHANGED: f64 = 1e-9;
 
 /// The states that are not the same in both systems, and the direct terms if they differ: the difference is the same.
+///
+/// # Errors
+/// Systems with other inputs or outputs.
 pub fn without_shared(full: &LinearSystem, reduced: &LinearSystem) -> Result<(LinearSystem, LinearSystem)> {
     let shapes = |system: &LinearSystem| (system.inputs(), system.outputs());
     if shapes(full) != shapes(reduced) {

@@ -179,12 +179,18 @@ impl FrequencyResponse {
     }
 
     /// Largest singular value of the transfer function at the angle `omega`.
+    ///
+    /// # Errors
+    /// Singular values that do not converge.
     pub fn gain(&self, omega: f64) -> Result<f64> {
         Ok(self.unscale(self.scaled_gain(omega)?))
     }
 
     /// The gain for a picture: as [`FrequencyResponse::gain`], for many states in the coordinates of their eigenvectors, where it is
     /// had quickly and to fewer digits.
+    ///
+    /// # Errors
+    /// Singular values that do not converge.
     pub fn quick_gain(&self, omega: f64) -> Result<f64> {
         Ok(self.unscale(self.search_gain(omega)?))
     }
