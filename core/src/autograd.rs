@@ -25,6 +25,9 @@ pub struct Wanted<'a> {
 impl Wanted<'_> {
     /// What other operators have added to the gradient of this input so far. A rule that takes it returns the sum of it and its own
     /// gradient, which saves a pass over memory where a kernel can add as it writes.
+    ///
+    /// # Panics
+    /// When there is no such input; the backward pass panics when a rule has taken a sum and returns no gradient.
     pub fn take_sum(&mut self, input: usize) -> Option<Tensor> {
         let sum = self.pending.0.remove(&self.parents[input].as_ref()?.id)?;
         self.taken[input] = true;

@@ -5,7 +5,7 @@
 //! out again.
 //!
 //! How many are kept follows from what was in use: buffers in use and kept together take at most a quarter more than those in
-//! use at the worst moment lately, of the last 16,384 allocations or the ones before. A step that
+//! use at the worst moment lately, of the last 16,384 allocations or the ones before; 32 MiB may be kept always. A step that
 //! needs 2 GB keeps 2 GB between steps; memory that only loading needed goes back soon after it.
 
 use crate::dtype::FREE_LISTS;

@@ -184,7 +184,7 @@ impl Tensor {
     /// The elements.
     ///
     /// # Errors
-    /// When the elements are of another type.
+    /// When the elements are of another type, or on a GPU.
     pub fn data<T: Element>(&self) -> Result<&[T]> {
         let storage = self.cpu_storage("data")?;
         T::slice(storage).ok_or(Error::DType { operator: "data", expected: T::ELEMENT.name(), found: self.dtype() })
@@ -209,7 +209,7 @@ impl Tensor {
     /// The elements for an update in place, copied first if another tensor shares them. The node of a leaf stays the same.
     ///
     /// # Errors
-    /// When the elements are of another type, or the tensor is the tracked output of an operator.
+    /// When the elements are of another type or on a GPU, or the tensor is the tracked output of an operator.
     pub fn data_mut<T: Element>(&mut self) -> Result<&mut [T]> {
         let found = self.dtype();
         if self.node().is_some_and(|node| !node.is_leaf()) {
@@ -231,8 +231,8 @@ impl Tensor {
         T::slice_mut(storage).ok_or(Error::DType { operator: "data_mut", expected: T::ELEMENT.name(), found })
     }
 
-    /// A copy of the elements as doubles, from any element type. All NaN if the GPU has failed; [`Tensor::to_device`] gives
-    /// the error.
+    /// A copy of the elements as doubles, from any element type. All NaN if they cannot be read: the GPU has failed, or
+    /// holds them as `nf4` or in a block format. [`Tensor::to_device`] gives the error.
     pub fn to_f64_vec(&self) -> Vec<f64> {
         let storage = match self.storage() {
             Storage::Cpu(storage) => storage,
@@ -281,10 +281,10 @@ impl Tensor {
         view.from_operator("reshape", &[Some(self)], move |gradient, _| Ok(vec![Some(gradient.reshape(&old)?)]))
     }
 
-    /// The elements rounded or widened to another type, untracked; the tensor itself when it has that type already.
+    /// The elements rounded or widened to another type, untracked; shared when they have that type already.
     ///
     /// # Errors
-    /// When tokens are asked for as floats or the other way round.
+    /// When the elements are integers, on a GPU, or asked for as integers, `nf4` or in a block format, and are not that yet.
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         fn through<T: Element>(source: &Tensor, convert: impl Fn(f64) -> T) -> Result<Tensor> {
             let mut data = Buffer::unspecified(source.elements());
@@ -333,7 +333,8 @@ impl Tensor {
     /// The same elements on another device, untracked; the tensor itself when they are there already.
     ///
     /// # Errors
-    /// When there is no room for them, the device has failed, or it cannot hold their type: `f64` is for the CPU alone.
+    /// When there is no room for them, the device has failed, or it cannot hold their type: `f64` is for the CPU alone, and
+    /// `nf4` and block formats do not come back from a GPU.
     pub fn to_device(&self, device: Device) -> Result<Self> {
         if device == self.device() {
             return Ok(self.detach());
@@ -351,7 +352,7 @@ impl Tensor {
     /// Starts a copy of the elements to main memory without waiting for it.
     ///
     /// # Errors
-    /// When the device has failed, or the tensor is `nf4`.
+    /// When the device has failed, or a GPU holds the tensor as `nf4` or in a block format.
     pub fn read_back(&self) -> Result<ReadBack> {
         ReadBack::of(self)
     }
@@ -461,7 +462,7 @@ impl Tensor {
         Ok(self)
     }
 
-    /// Whether every element is finite.
+    /// Whether every element is finite; false where they cannot be read ([`Tensor::to_f64_vec`]).
     pub fn is_finite(&self) -> bool {
         let storage = match self.storage() {
             Storage::Cpu(storage) => storage,

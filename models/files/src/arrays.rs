@@ -65,7 +65,10 @@ pub struct Array {
 }
 
 impl Array {
-    /// An array; its data must fill its shape.
+    /// An array.
+    ///
+    /// # Panics
+    /// When the data do not fill the shape.
     pub fn new(shape: Vec<usize>, data: Vec<f64>, precision: Precision) -> Self {
         assert_eq!(shape.iter().product::<usize>(), data.len(), "the data must fill the shape {shape:?}");
         Self { shape, data, precision, is_bool: false }

@@ -119,11 +119,12 @@ impl AdapterSet {
         Ok(set)
     }
 
-    /// Fresh adapters of `config`, trainable, on a backbone with the sites of `placement` and the parameters `backbone`; the
-    /// model computes what it did before.
+    /// Fresh adapters of `config`, trainable, on a backbone with the sites of `placement` and the parameters `backbone`. On
+    /// projections the model computes what it did before; on the stream where C, or the gate, begins at 0.
     ///
     /// # Errors
-    /// When a site does not exist in the backbone, or a size is out of range.
+    /// When a site does not exist in the backbone, a size is out of range, or a weight that the kind starts from is missing,
+    /// not finite or too small for the rank. LoftQ needs [`AdapterSet::on_stored`].
     pub fn on(config: &AdapterConfig, placement: &Placement, backbone: &[Parameter], seed: u64) -> Result<Self> {
         let unknown = |name: &str| {
             let problem = format!("{name} is known only as it is quantised: make the set with AdapterSet::on_stored");
@@ -200,8 +201,8 @@ impl AdapterSet {
     }
 
     /// Reads a directory for a backbone with the sites of `placement`; `length` is that of sequences, on which defaults depend
-    /// that a file does not have. Everything is trainable afterwards but state matrices in dense form and adapters truncated along
-    /// data. What is stored in f64 is f64, and so are recurrent adapters with a reduced layer; other parameters are f32.
+    /// that a file does not have. Everything is trainable afterwards but state matrices in dense form, adapters truncated along
+    /// data, gates and steps that the file says are not trained, and the factors that LoftQ quantised with. What is stored in f64 is f64, and so are recurrent adapters with a reduced layer; other parameters are f32.
     /// [`AdapterSet::to_dtype`] rounds to the type that is computed in.
     ///
     /// # Errors
@@ -232,6 +233,9 @@ impl AdapterSet {
     }
 
     /// The adapters of layer `index`.
+    ///
+    /// # Panics
+    /// When there are not so many layers.
     pub fn layer(&self, index: usize) -> &LayerAdapters {
         &self.layers[index]
     }

@@ -63,7 +63,8 @@ fn output_shape(operator: &'static str, x: &Tensor, weight: &Tensor, bias: Optio
 /// `x W^T + b`.
 ///
 /// # Errors
-/// When shapes, element types or devices do not fit.
+/// When shapes, element types or devices do not fit, or the device has no products in this thread's
+/// [precision](hankel_core::Precision).
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     output_shape("linear", x, weight, bias)?;
     scaled_linear("linear", None, x, weight, bias, Gate::Fixed(1.0))
@@ -84,7 +85,7 @@ pub enum Gate<'a> {
 /// gate is the inner product of `G` and `W`.
 ///
 /// # Errors
-/// When shapes, element types or devices do not fit.
+/// Those of [`linear`], and a learned gate beside a compact weight.
 pub fn add_linear(base: &Tensor, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, gate: Gate) -> Result<Tensor> {
     const NAME: &str = "add_linear";
     let shape = output_shape(NAME, x, weight, bias)?;

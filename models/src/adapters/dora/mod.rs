@@ -191,11 +191,6 @@ impl Dora {
     pub fn update(&self) -> &Lora {
         &self.update
     }
-
-    /// `m` `[out]`.
-    pub fn magnitude(&self) -> &Parameter {
-        &self.magnitude
-    }
 }
 
 /// Whether two tensors are the same memory.

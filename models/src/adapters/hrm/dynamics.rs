@@ -7,7 +7,7 @@
 //! | diagonal, `zoh-clamped` | `log_a`, `log_dt` | `rate = exp(log_a) clamp(softplus(log_dt), 1e-4, 0.1)` | as `zoh` |
 //! | diagonal, mode `signed` | `log_a`, `log_dt` | `(-1)^i exp(-rate_i)` | `B` |
 //! | diagonal, mode `complex` | `log_a`, `log_dt`, `angle` of each pair | `exp(-rate) exp(+-i angle)` | `B` |
-//! | modal | `log_decay`, `angle` of each pole | radius `exp(-exp(log_decay))`, so that it is below 1 always | `B` |
+//! | modal | `log_decay` of each real pole and pair, `angle` of each pair | radius `exp(-exp(log_decay))`, so that it is below 1 always | `B` |
 //! | dense | nothing | those of `a`, stable when it was made | `B` |
 //!
 //! Signs are fixed. A pole could only change its own by passing through 0, where its state remembers nothing and has nothing to

@@ -44,7 +44,7 @@ impl AdapterSet {
     /// The recurrent adapters as a file holds them: what truncation works on.
     ///
     /// # Errors
-    /// When these are not recurrent adapters.
+    /// When there are no adapters, or they are not of kind `hrm`.
     pub fn to_hrm_file(&self, base_model: Option<&str>) -> std::result::Result<HrmAdapterFile, String> {
         let config = self.config().ok_or("there are no adapters")?;
         let own: HrmConfig = config.read().map_err(|_| "only an HRM can be truncated".to_owned())?;

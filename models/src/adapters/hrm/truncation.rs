@@ -36,7 +36,7 @@ impl AdapterSet {
     /// Truncates every layer. `base_model` and `steps` are those of [`AdapterSet::save`] and [`AdapterSet::load`].
     ///
     /// # Errors
-    /// When these are not recurrent adapters, or a layer cannot be reduced as asked for.
+    /// When there are no adapters, they are not of kind `hrm`, or a layer cannot be reduced as asked for.
     pub fn truncate(
         &self,
         options: &ReduceOptions,

@@ -52,7 +52,8 @@ impl AdapterSet {
     ///
     /// # Errors
     /// When the adapter cannot be merged ([`AdapterSet::check_mergeable`]), a weight it changes is not among `parameters`,
-    /// shapes differ, or a weight is packed in 4 bits; nothing has changed then.
+    /// shapes differ, a weight is not f64, f32, bf16 or f16 in main memory, or a result is not finite; nothing has changed
+    /// then.
     pub fn merge(&self, parameters: &[Parameter]) -> Result<MergeReport> {
         self.check_mergeable()?;
         let mut missing = self.merged_names();

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! `*` is the elementwise product. The three selection maps see the token through the same `r` numbers `p_t`, which makes them
-//! cheap: `r D + 3 d r` values more than HRM. `W`, `S` and `R` start at zero, so that the adapter starts as the time-invariant
-//! HRM of the same `B`, `C` and rates; frozen there, it is HRM.
+//! cheap: `r D + 3 d r` values more than HRM. `W`, `S` and `R` start at zero, so that with `mode = "positive"` the
+//! adapter starts as the time-invariant HRM of the same `B`, `C` and rates; frozen there, it is HRM.
 //!
 //! `mode = "signed"` lets a token turn the sign of what is kept: `a_t = exp(-rate_t) tanh(v + V p_t)` lies in (-1, 1), with `v`
 //! `[d]` and `V` `[d, r]` (`d + d r` values more). With it one state can count modulo two: flipped by one token, kept by another,
@@ -40,9 +40,9 @@ settings! {
         pub state_dim: usize = "16",
         /// Width r through which the selection maps see a token.
         pub selection_rank: usize = "4",
-        /// Fastest initial pole.
+        /// Fastest initial pole; times tanh(1) = 0.76 with `mode = "signed"`.
         pub a_min: f64 = "0.5",
-        /// Slowest initial pole.
+        /// Slowest initial pole; times tanh(1) = 0.76 with `mode = "signed"`.
         pub a_max: Option<f64> = "`1 - 1/T`",
         /// Standard deviation of the initial B.
         pub b_std: f64 = "0.02",

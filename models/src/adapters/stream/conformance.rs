@@ -21,7 +21,7 @@ const GRADIENT: f64 = 1e-6;
 /// - gives an output of the shape of its input,
 /// - looks at no later token,
 /// - gives the same in chunks and step by step as at once, and the same as the recurrence and the system that it says it is,
-/// - has gradients, for its input and everything it learns, that agree with central differences,
+/// - has gradients that agree with central differences, at up to six elements of its input and of everything it learns,
 ///
 /// and that it can be trained in single precision. Parameters are moved away from their initial values first, so that nothing is 0 by
 /// accident.

@@ -60,7 +60,7 @@ impl<'a> SiteContext<'a> {
     /// A matrix of normal values with standard deviation `std`.
     ///
     /// # Errors
-    /// When `std` is negative or not a number, or the matrix is out of all proportion.
+    /// When `std` is negative or not finite, or the matrix has more than 2^28 elements.
     pub fn normal(&self, name: &str, shape: [usize; 2], std: f64) -> Result<Parameter> {
         let name = format!("{}.{name}", self.prefix);
         check_size(&name, shape)?;
@@ -73,7 +73,7 @@ impl<'a> SiteContext<'a> {
     /// A matrix of zeros.
     ///
     /// # Errors
-    /// When the matrix is out of all proportion.
+    /// When the matrix has more than 2^28 elements.
     pub fn zeros(&self, name: &str, shape: [usize; 2]) -> Result<Parameter> {
         check_size(name, shape)?;
         self.parameter(name, Role::Matrix, &Tensor::zeros::<f32>(shape))
@@ -83,7 +83,7 @@ impl<'a> SiteContext<'a> {
     /// `1 - 1/length`, so that the slowest remembers about one sequence (R2).
     ///
     /// # Errors
-    /// When the poles are not between 0 and 1 or not in this order, or there are no states.
+    /// When the poles are not between 0 and 1 or not in this order, or there are no states or more than 2^20.
     pub fn log_rates(&self, name: &str, states: usize, a_min: f64, a_max: Option<f64>) -> Result<Parameter> {
         let a_max = a_max.unwrap_or(1.0 - 1.0 / self.length.max(2) as f64).max(f64::EPSILON);
         let refuse = |problem: String| Err(Error::invalid("adapter", problem));

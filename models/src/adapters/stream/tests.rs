@@ -217,6 +217,9 @@ fn truncated_selective_on_disk_and_in_parts() {
     }
     assert!(errors[0] > errors[1] && errors[1] > errors[2] && errors[2] < 1e-5, "{errors:?}");
     assert!(errors[3] > errors[4] && errors[4] > errors[5] && errors[5] < 1e-5, "{errors:?}");
+    // A layer without data is refused, not left out.
+    let unseen = Calibration::new(&selective, Controllability::White).unwrap().truncate(OrderRule::Order(2));
+    assert!(unseen.err().unwrap().to_string().contains("layer 0 has no calibration data"));
     // A gradient through a truncated adapter is refused, not left out.
     let mut calibration = Calibration::new(&selective, Controllability::White).unwrap();
     calibration.add(&inputs("calibration", DType::F32)).unwrap();

@@ -3,7 +3,7 @@
 use super::system::{Reduction, coefficients};
 use super::{Stream, StreamSite};
 use crate::adapters::kind::Sites;
-use crate::adapters::{AdapterSet, TruncationError};
+use crate::adapters::{AdapterSet, LayerAdapters, TruncationError};
 use crate::lti::varying::{Controllability, VaryingGramians};
 use crate::lti::{HankelSpectrum, LtiError, OrderRule};
 use crate::pass::SiteInput;
@@ -103,7 +103,7 @@ impl Calibration {
     /// No data yet, for the adapters of `set`.
     ///
     /// # Errors
-    /// When they are of no registered kind, or were truncated before.
+    /// When there are none, they are not on the stream, or they were truncated before.
     pub fn new(set: &AdapterSet, controllability: Controllability) -> Result<Self> {
         let Some(config) = set.config().filter(|config| config.kind().sites() == Sites::Stream) else {
             return Err(mismatch("only adapters on the stream are truncated along data"));
@@ -148,11 +148,18 @@ impl Calibration {
     /// Truncates every layer by `rule`. The errors are 0 until [`StreamTruncation::measure`] has seen data.
     ///
     /// # Errors
-    /// When a layer has no data, or the rule asks for a bound.
+    /// When a layer has no data, the rule asks for a bound or is out of range, or the Gramians are not finite.
     pub fn truncate(self, rule: OrderRule) -> Result<StreamTruncation> {
         if matches!(rule, OrderRule::Bound(_)) {
             let problem = "no error bound is known for systems that vary in time: choose epsilon, order or energy";
             return Err(mismatch(problem));
+        }
+        let sites = |(layer, adapters): (usize, &LayerAdapters)| {
+            adapters.streams().map(move |(site, _)| (layer, site)).collect::<Vec<_>>()
+        };
+        let mut all = self.set.layers().iter().enumerate().flat_map(sites);
+        if let Some((layer, site)) = all.find(|place| !self.sums.contains_key(place)) {
+            return Err(mismatch(format!("{} has no calibration data", layer_label(layer, site))));
         }
         let mut certificate = StreamCertificate {
             format: 1,

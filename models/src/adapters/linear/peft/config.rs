@@ -191,7 +191,7 @@ impl<'a> Fields<'a> {
     /// A truth value, false when it is not there.
     ///
     /// # Errors
-    /// When it is missing or something else.
+    /// When it is neither true nor false.
     pub fn flag(&self, key: &str) -> Result<bool> {
         match self.value.get(key) {
             None | Some(Value::Null) => Ok(false),
