@@ -37,18 +37,27 @@ fn is_unsupported(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|errno| [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP].contains(&errno))
 }
 
-/// Takes the name with an empty file or folder, which fails if there is one, and renames over that. What somebody puts into
-/// the folder meanwhile makes the rename fail.
+/// Gives a file a second name, which fails if it is taken, and removes the first. Where there are no second names, and for
+/// folders: takes the name with an empty file or folder, and renames over that. What somebody puts into the folder meanwhile
+/// makes the rename fail.
 fn by_placeholder(from: &Path, to: &Path) -> io::Result<()> {
-    if !from.symlink_metadata()?.is_dir() {
-        fs::OpenOptions::new().write(true).create_new(true).open(to)?;
-    } else if cfg!(windows) {
+    let is_folder = from.symlink_metadata()?.is_dir();
+    if is_folder && cfg!(windows) {
         // A folder is never renamed over another one there.
         return fs::rename(from, to);
-    } else {
-        fs::create_dir(to)?;
     }
-    fs::rename(from, to)
+    if is_folder {
+        fs::create_dir(to)?;
+    } else {
+        match fs::hard_link(from, to) {
+            Ok(()) => return fs::remove_file(from),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
+            Err(_) => drop(fs::OpenOptions::new().write(true).create_new(true).open(to)?),
+        }
+    }
+    fs::rename(from, to).inspect_err(|_| {
+        let _ = if is_folder { fs::remove_dir(to) } else { fs::remove_file(to) };
+    })
 }
 
 #[cfg(test)]
