@@ -29,7 +29,6 @@ pub enum Align {
 pub struct Table {
     headers: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
-    indent: usize,
     within: usize,
 }
 
@@ -37,13 +36,7 @@ impl Table {
     /// A table without rows, with a name and an alignment for each column.
     pub fn new<S: Into<String>>(headers: impl IntoIterator<Item = (S, Align)>) -> Self {
         let headers = headers.into_iter().map(|(name, align)| (name.into(), align)).collect();
-        Self { headers, rows: Vec::new(), indent: 0, within: usize::MAX }
-    }
-
-    /// Sets every line this many spaces in.
-    pub fn indent(mut self, spaces: usize) -> Self {
-        self.indent = spaces;
-        self
+        Self { headers, rows: Vec::new(), within: usize::MAX }
     }
 
     /// Breaks lines of more than `width` columns: what does not fit is a further table below, with the first column again.
@@ -54,7 +47,7 @@ impl Table {
 
     /// The columns of the tables that this one is printed as.
     fn blocks(&self, widths: &[usize]) -> Vec<Vec<usize>> {
-        let first = self.indent + widths.first().copied().unwrap_or(0);
+        let first = widths.first().copied().unwrap_or(0);
         let mut blocks = vec![vec![0]];
         let mut line = first;
         for (c, width) in widths.iter().enumerate().skip(1) {
@@ -86,7 +79,7 @@ impl fmt::Display for Table {
         };
         let widths: Vec<usize> = (0..self.headers.len()).map(width).collect();
         let write_row = |f: &mut fmt::Formatter<'_>, columns: &[usize], cell: &dyn Fn(usize) -> String| {
-            let mut line = " ".repeat(self.indent);
+            let mut line = String::new();
             for (i, &c) in columns.iter().enumerate() {
                 let cell = cell(c);
                 let fill = " ".repeat(widths[c] - cell.width());
@@ -121,11 +114,11 @@ mod tests {
 
     #[test]
     fn columns_line_up_whatever_the_cells() {
-        let mut table = Table::new([("σ", Align::Right), ("name", Align::Left), ("d̂", Align::Right)]).indent(2);
+        let mut table = Table::new([("σ", Align::Right), ("name", Align::Left), ("d̂", Align::Right)]);
         table.row(["1.25", "層", "6"]);
         table.row(["10.5", "longer name"]);
         table.row(["1", "a\nb", "12", "surplus"]);
-        let expected = "     σ  name          d̂\n  ────  ───────────  ──\n  1.25  層            6\n  10.5  longer name\n     1  a b          12\n";
+        let expected = "   σ  name          d̂\n────  ───────────  ──\n1.25  層            6\n10.5  longer name\n   1  a b          12\n";
         assert_eq!(table.to_string(), expected);
     }
 

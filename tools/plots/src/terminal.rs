@@ -23,7 +23,6 @@ pub struct DecayPlot<'a> {
     threshold: Option<(f64, String)>,
     width: usize,
     height: usize,
-    ascii: bool,
 }
 
 /// Values this far below the largest are drawn at the bottom: they are rounding noise in f64.
@@ -32,7 +31,7 @@ const DECADES: f64 = 17.0;
 impl<'a> DecayPlot<'a> {
     /// A plot of `values` in the order given, 64 columns by 10 rows inside its axes.
     pub fn new(values: &'a [f64]) -> Self {
-        Self { values, kept: None, threshold: None, width: 64, height: 10, ascii: false }
+        Self { values, kept: None, threshold: None, width: 64, height: 10 }
     }
 
     /// Marks how many of the values, from the first, are kept; the others are drawn hollow.
@@ -53,12 +52,6 @@ impl<'a> DecayPlot<'a> {
         self
     }
 
-    /// Uses ASCII characters only.
-    pub fn ascii(mut self) -> Self {
-        self.ascii = true;
-        self
-    }
-
     /// The plot as lines of text, each ended by a line break.
     pub fn render(&self) -> String {
         let drawable = |v: f64| v.is_finite() && v > 0.0;
@@ -75,28 +68,27 @@ impl<'a> DecayPlot<'a> {
         let (low, high) = if high - low > 1.5 { (low.floor(), high.ceil()) } else { (low - 0.1, high + 0.1) };
         let row = |log: f64| ((high - log) / (high - low) * (self.height - 1) as f64).round() as usize;
 
-        let glyphs = if self.ascii { &ASCII } else { &UNICODE };
         let columns = Columns::new(self.values.len(), self.width);
         let wide = columns.width();
         let mut grid = vec![vec![' '; wide]; self.height];
         if let Some((value, _)) = threshold {
-            grid[row(value.log10())].fill(glyphs.threshold);
+            grid[row(value.log10())].fill('┄');
         }
         if let Some(x) = self.kept.filter(|k| *k > 0 && *k < self.values.len()).and_then(|k| columns.after(k)) {
             for line in &mut grid {
-                line[x] = glyphs.cut;
+                line[x] = '┊';
             }
         }
         for (i, &value) in self.values.iter().enumerate() {
             let y = if drawable(value) { row(value.log10().max(floor)) } else { self.height - 1 };
             let glyph = match self.kept {
-                _ if !drawable(value) => glyphs.zero,
-                Some(kept) if i >= kept => glyphs.discarded,
-                _ => glyphs.kept,
+                _ if !drawable(value) => '·',
+                Some(kept) if i >= kept => '○',
+                _ => '●',
             };
             let cell = &mut grid[y][columns.at(i)];
             // Where several share a cell, what is kept is seen.
-            if *cell != glyphs.kept {
+            if *cell != '●' {
                 *cell = glyph;
             }
         }
@@ -111,25 +103,24 @@ impl<'a> DecayPlot<'a> {
         high: f64,
         mark: Option<(usize, &str)>,
     ) -> String {
-        let glyphs = if self.ascii { &ASCII } else { &UNICODE };
         let labels = self.row_labels(low, high);
         let margin = labels.iter().map(|l| l.chars().count()).max().unwrap_or(0) + 1;
         let mut out = String::new();
         for (y, line) in grid.iter().enumerate() {
             let text: String = line.iter().collect();
-            let axis = if labels[y].is_empty() { glyphs.axis } else { glyphs.tick };
+            let axis = if labels[y].is_empty() { '│' } else { '┤' };
             let note = mark.filter(|m| m.0 == y).map_or(String::new(), |m| format!(" {}", m.1));
             let fill = " ".repeat(margin - labels[y].chars().count());
             let row = format!("{fill}{} {axis}{text}{note}", labels[y]);
             writeln!(out, "{}", row.trim_end()).expect("writing to a string");
         }
-        let (rule, numbers) = columns.scale(self.values.len(), glyphs);
+        let (rule, numbers) = columns.scale(self.values.len());
         let note = match self.kept {
             Some(kept) => format!("   ({} of {} kept)", kept.min(self.values.len()), self.values.len()),
             None => String::new(),
         };
         let fill = " ".repeat(margin);
-        writeln!(out, "{fill} {}{rule}", glyphs.corner).expect("writing to a string");
+        writeln!(out, "{fill} └{rule}").expect("writing to a string");
         writeln!(out, "{fill}  {numbers}  i{note}").expect("writing to a string");
         out
     }
@@ -146,7 +137,7 @@ impl<'a> DecayPlot<'a> {
         let every = ((high - low) / last).ceil().max(1.0) as i32;
         for e in (low as i32..=high as i32).rev().filter(|e| e.rem_euclid(every) == 0) {
             let y = ((high - f64::from(e)) / (high - low) * last).round() as usize;
-            labels[y] = if self.ascii { format!("1e{e}") } else { crate::ticks::power_of_ten(e) };
+            labels[y] = crate::ticks::power_of_ten(e);
         }
         labels
     }
@@ -157,45 +148,6 @@ fn short(value: f64) -> String {
     let e = value.log10().floor() as i32;
     if (-4..4).contains(&e) { number(value, usize::try_from(2 - e).unwrap_or(0)) } else { format!("{value:.1e}") }
 }
-
-struct Glyphs {
-    kept: char,
-    discarded: char,
-    zero: char,
-    threshold: char,
-    cut: char,
-    axis: char,
-    tick: char,
-    corner: char,
-    rule: char,
-    down: char,
-}
-
-const UNICODE: Glyphs = Glyphs {
-    kept: '●',
-    discarded: '○',
-    zero: '·',
-    threshold: '┄',
-    cut: '┊',
-    axis: '│',
-    tick: '┤',
-    corner: '└',
-    rule: '─',
-    down: '┬',
-};
-
-const ASCII: Glyphs = Glyphs {
-    kept: '*',
-    discarded: 'o',
-    zero: '.',
-    threshold: '-',
-    cut: ':',
-    axis: '|',
-    tick: '+',
-    corner: '+',
-    rule: '-',
-    down: '+',
-};
 
 /// Which column of characters an index falls into: two or three columns per value when there is room (so that the cut
 /// goes between values), one, or several values per column.
@@ -227,12 +179,12 @@ impl Columns {
     }
 
     /// The rule under the plot and the numbers under it: indices from one, at steps that leave room.
-    fn scale(&self, values: usize, glyphs: &Glyphs) -> (String, String) {
+    fn scale(&self, values: usize) -> (String, String) {
         let step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
             .into_iter()
             .find(|s| s * self.per_value / self.values_per >= 8)
             .unwrap_or(values.max(1));
-        let mut rule = vec![glyphs.rule; self.used];
+        let mut rule = vec!['─'; self.used];
         let mut numbers = String::new();
         let ticks = (0..values).filter(|i| *i == 0 || (i + 1) % step == 0);
         for i in ticks {
@@ -241,7 +193,7 @@ impl Columns {
             if written > 0 && written >= x {
                 continue;
             }
-            rule[x] = glyphs.down;
+            rule[x] = '┬';
             numbers += &" ".repeat(x - written);
             numbers += &(i + 1).to_string();
         }
@@ -290,16 +242,11 @@ mod tests {
         #[test]
         fn any_values_give_a_plot_of_the_asked_height(
             values in prop::collection::vec(prop_oneof![any::<f64>(), 0.0..1.0], 1..300),
-            kept in 0_usize..310, threshold: f64, width in 0_usize..120, height in 0_usize..30, ascii: bool,
+            kept in 0_usize..310, threshold: f64, width in 0_usize..120, height in 0_usize..30,
         ) {
-            let mut plot = DecayPlot::new(&values).kept(kept).threshold(threshold, "t").size(width, height);
-            if ascii {
-                plot = plot.ascii();
-            }
-            let text = plot.render();
+            let text = DecayPlot::new(&values).kept(kept).threshold(threshold, "t").size(width, height).render();
             if values.iter().any(|v| v.is_finite() && *v > 0.0) {
                 prop_assert_eq!(text.lines().count(), height.clamp(3, 100) + 2);
-                prop_assert!(!ascii || text.is_ascii());
             }
         }
     }
