@@ -5,7 +5,7 @@ use crate::config::{AdapterMethod, BackboneConfig};
 use crate::tasks::{Batch, TokenPrediction};
 use anyhow::{Context, Result, bail, ensure};
 use hankel_core::{DType, Device, Gradients, Tensor, no_grad};
-use hankel_io::{Existing, write_file};
+use hankel_io::{Existing, PendingFolder};
 use hankel_models::weights::arrays::{Array, NamedArrays, Precision as Stored, parse, serialize};
 use hankel_models::weights::{StreamSite, TRAINED_BACKBONE_FILE};
 use hankel_models::{AdapterSet, Backbone, Contribution, Parameter, Pass, SiteInput, State, StepKey};
@@ -188,19 +188,17 @@ impl Model {
     /// # Errors
     /// When it cannot be written.
     pub fn save(&self, directory: &Path, base_model: &str) -> Result<()> {
-        self.adapters.save(directory, Some(base_model))?;
         let trained: Vec<Parameter> = self.backbone.parameters().into_iter().filter(Parameter::is_trainable).collect();
         if trained.is_empty() {
-            return Ok(());
+            return Ok(self.adapters.save(directory, Some(base_model))?);
         }
-        hankel_io::create_folder(directory)?;
         let array = |parameter: &Parameter| {
             let tensor = parameter.tensor().to_device(Device::Cpu)?;
             let stored = if tensor.dtype() == DType::F64 { Stored::F64 } else { Stored::F32 };
             Ok((parameter.name().to_owned(), Array::new(tensor.shape().to_vec(), tensor.to_f64_vec(), stored)))
         };
         let arrays: NamedArrays = trained.iter().map(array).collect::<hankel_core::Result<_>>()?;
-        Ok(write_file(&directory.join(TRAINED_BACKBONE_FILE), &serialize(&arrays), Existing::Replace)?)
+        save_with(&self.adapters, directory, base_model, &[(TRAINED_BACKBONE_FILE, &serialize(&arrays))])
     }
 
     /// Puts the backbone's parameters that were trained with the adapter in `directory` in place, if there are any.
@@ -258,6 +256,24 @@ pub(super) fn divided<'a>(batch: &Batch, pass: Pass<'a>) -> Pass<'a> {
 pub(super) fn roles(backbone: &dyn Backbone) -> (BTreeSet<String>, String) {
     let embeddings = backbone.embeddings().iter().map(|parameter| parameter.name().to_owned()).collect();
     (embeddings, backbone.head().name().to_owned())
+}
+
+/// Writes an adapter's directory with further files (name, content), all or nothing.
+///
+/// # Errors
+/// When it cannot be written; what was there is still there then.
+pub(super) fn save_with(
+    adapters: &AdapterSet,
+    directory: &Path,
+    base_model: &str,
+    files: &[(&str, &[u8])],
+) -> Result<()> {
+    let folder = PendingFolder::create(directory, Existing::Replace)?;
+    adapters.save(folder.temporary(), Some(base_model))?;
+    for (name, bytes) in files {
+        folder.write(name, bytes)?;
+    }
+    Ok(folder.commit()?)
 }
 
 /// The directory of an adapter of a run, given as a directory or by the name of its row.

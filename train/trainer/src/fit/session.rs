@@ -152,7 +152,7 @@ impl<'a> Session<'a> {
         let adapter = self.directory.adapter(row);
         let unremoved = |path: &Path| format!("cannot remove {}", path.display());
         if adapter.is_dir() {
-            std::fs::remove_dir_all(&adapter).with_context(|| unremoved(&adapter))?;
+            hankel_io::remove_whole(&adapter)?;
         }
         for split in [Split::Validation, Split::Test] {
             let answers = self.directory.predictions(row, split.name());

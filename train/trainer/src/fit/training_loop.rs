@@ -258,7 +258,7 @@ impl Stage<'_> {
         let truncated = truncate_adapters(training.model(), self.name, rule, length, reduction.base_model);
         let truncated = session.group.agree(truncated)?;
         if session.group.is_root() {
-            save_truncated(&truncated, &reduction.directory)?;
+            save_truncated(&truncated, &reduction.directory, &[])?;
         }
         training.reduce(&truncated, reduction.config.timing.warmup_steps)?;
         session.state.progress.best = None;

@@ -1,20 +1,20 @@
 //! Truncated versions of a trained adapter: saved beside it with a certificate, evaluated as rows of their own.
 
 use super::batches::unpadded;
-use super::model::Model;
+use super::model::{Model, save_with};
 use super::rows::{count_parameters, layer_states};
 use crate::config::TruncateConfig;
 use crate::results::{AdapterResult, LayerResult, Split};
 use crate::tasks::{Batch, Task};
 use anyhow::{Context, Result};
 use hankel_core::Error;
-use hankel_io::{Existing, write_file};
+use hankel_io::Existing;
 use hankel_models::adapters::stream::Calibration;
 use hankel_models::adapters::{Truncated, TruncationError};
 use hankel_models::lti::varying::Controllability;
 use hankel_models::reduce::{AdapterReduction, CERTIFICATE_FILE, ReduceOptions};
 use hankel_models::weights::TRAINED_BACKBONE_FILE;
-use hankel_models::{Pass, SiteInput};
+use hankel_models::{Parameter, Pass, SiteInput};
 use std::path::Path;
 
 /// A truncated adapter on the same backbone, and what is known about it before evaluation.
@@ -42,8 +42,9 @@ pub(super) fn truncate(
     let reduced = truncate_adapters(model, &full.name, rule, length, base_model)?;
     let truncated = Model { backbone: model.backbone.clone(), adapters: reduced.adapters.clone() };
     if let Some(directory) = directory {
-        save_truncated(&reduced, directory)?;
-        keep_trained_backbone(&truncated, &full.name, directory)?;
+        let trained = trained_backbone(&truncated, &full.name, directory)?;
+        let trained: Vec<_> = trained.iter().map(|bytes| (TRAINED_BACKBONE_FILE, &**bytes)).collect();
+        save_truncated(&reduced, directory, &trained)?;
     }
     let AdapterReduction { adapter, certificate, .. } = &reduced.reduction;
     let layers = adapter.layers.iter().zip(&certificate.layers).map(|(layer, certified)| {
@@ -97,13 +98,13 @@ fn row(truncated: &Model, full: &AdapterResult, rule: TruncateConfig, layers: Ve
 }
 
 /// The head or more that was trained with the full adapter belongs to the truncated one, too.
-fn keep_trained_backbone(model: &Model, full: &str, directory: &Path) -> Result<()> {
-    if let Some(parameter) = model.backbone.parameters().iter().find(|parameter| parameter.is_trainable()) {
+fn trained_backbone(model: &Model, full: &str, directory: &Path) -> Result<Option<Vec<u8>>> {
+    let trained = model.backbone.parameters().into_iter().find(Parameter::is_trainable);
+    let read = |parameter: Parameter| {
         let from = directory.with_file_name(full).join(TRAINED_BACKBONE_FILE);
-        let bytes = hankel_io::input::read(&from).with_context(|| parameter.name().to_owned())?;
-        write_file(&directory.join(TRAINED_BACKBONE_FILE), &bytes, Existing::Replace)?;
-    }
-    Ok(())
+        hankel_io::input::read(&from).with_context(|| parameter.name().to_owned())
+    };
+    trained.map(read).transpose()
 }
 
 /// Sequences of the training split that Gramians are averaged along, and of the validation split for the error.
@@ -131,10 +132,11 @@ pub(super) fn truncate_along_data(
     read_inputs(model, task, Split::Validation, |inputs| truncation.measure(inputs))?;
     let truncated = Model { backbone: model.backbone.clone(), adapters: truncation.adapters.clone() };
     if let Some(directory) = directory {
-        truncation.adapters.save(directory, Some(base_model))?;
         let certificate = serde_json::to_vec_pretty(&truncation.certificate)?;
-        write_file(&directory.join(CERTIFICATE_FILE), &certificate, Existing::Replace)?;
-        keep_trained_backbone(&truncated, &full.name, directory)?;
+        let trained = trained_backbone(&truncated, &full.name, directory)?;
+        let trained = trained.iter().map(|bytes| (TRAINED_BACKBONE_FILE, &**bytes));
+        let files: Vec<(&str, &[u8])> = std::iter::once((CERTIFICATE_FILE, &*certificate)).chain(trained).collect();
+        save_with(&truncation.adapters, directory, base_model, &files)?;
     }
     let gates = layer_states(&truncated.adapters);
     let layers = truncation.certificate.layers.iter().zip(gates).map(|(facts, state)| LayerResult {
@@ -185,8 +187,9 @@ pub(super) fn truncate_adapters(
     truncated.with_context(|| format!("truncating `{name}` by {}", rule.describe()))
 }
 
-/// Saves truncated adapters with their certificate, replacing what is there.
-pub(super) fn save_truncated(truncated: &Truncated, directory: &Path) -> Result<()> {
+/// Saves truncated adapters with their certificate and further files (name, content), replacing what is there.
+pub(super) fn save_truncated(truncated: &Truncated, directory: &Path, files: &[(&str, &[u8])]) -> Result<()> {
     let json = serde_json::to_vec_pretty(&truncated.reduction.certificate)?;
-    Ok(truncated.reduction.adapter.save_with(directory, &[(CERTIFICATE_FILE, &json)], Existing::Replace)?)
+    let files: Vec<(&str, &[u8])> = std::iter::once((CERTIFICATE_FILE, &*json)).chain(files.iter().copied()).collect();
+    Ok(truncated.reduction.adapter.save_with(directory, &files, Existing::Replace)?)
 }
