@@ -119,6 +119,8 @@ fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Durati
         Err(error) => Err(error),
     }
     .with_context(|| format!("cannot write {}", path.display()))?;
+    // From here on it goes with the value.
+    let mut claim = Claim { path: path.clone(), beating: None };
     for (_, older) in claims(directory)?.into_iter().filter(|(other, _)| *other < number) {
         let _ = fs::remove_file(older);
     }
@@ -126,7 +128,7 @@ fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Durati
         let _ = fs::remove_file(left);
     }
     let (stop, stopped) = channel();
-    let beats = path.clone();
+    let beats = path;
     let alive = move || {
         while stopped.recv_timeout(beat) == Err(RecvTimeoutError::Timeout) {
             if !beats_on(&beats, &text, number) {
@@ -140,7 +142,8 @@ fn claim_within(directory: &Path, locked: bool, (beat, stale): (Duration, Durati
         }
     };
     let thread = thread::Builder::new().name("claim".to_owned()).spawn(alive).context("cannot start a thread")?;
-    Ok(Ok(Claim { path, beating: Some((stop, thread)) }))
+    claim.beating = Some((stop, thread));
+    Ok(Ok(claim))
 }
 
 /// Whether a process has claimed the cell in `directory` and has given a sign of life since.
