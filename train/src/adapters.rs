@@ -61,12 +61,12 @@ pub fn tell_missing(config: &Config, run: &Path) -> Result<()> {
 /// # Errors
 /// When there is no such adapter; says which there are.
 pub fn directory(run: &Path, name: &str) -> Result<Option<PathBuf>> {
-    let directory = adapter_directory(run, name);
-    if directory.is_dir() {
-        return Ok(Some(directory));
-    }
     if name == NONE {
         return Ok(None);
+    }
+    let directory = adapter_directory(run, name);
+    if !name.is_empty() && directory.is_dir() {
+        return Ok(Some(directory));
     }
     // A result that cannot be read says nothing of it.
     let result = std::fs::read_to_string(run.join("result.json")).ok();

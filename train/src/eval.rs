@@ -115,7 +115,7 @@ impl Args {
         let folder = format!("eval-{}", self.part());
         let numbered = |number: u32| if number == 1 { folder.clone() } else { format!("{folder}-{number}") };
         let mut all = (1..=u32::MAX).map(|number| self.run.join(numbered(number)).join(PREDICTIONS));
-        all.find(|file| !file.exists()).expect("there are more numbers than files")
+        all.find(|file| file.symlink_metadata().is_err()).expect("there are more numbers than files")
     }
 
     /// What is evaluated, in a word.
@@ -189,7 +189,7 @@ fn check_data(run: &Path, are: &[DataFile], of_other: &[DataFile], is_all: bool)
     let were = match Run::load(run)?.result {
         Some(result) => result.data,
         None => match checkpoint::list(&run.join("checkpoints")).pop() {
-            Some(newest) => checkpoint::load(&newest)?.0.data,
+            Some(newest) => checkpoint::state(&newest)?.data,
             None => return Ok(()),
         },
     };
@@ -281,7 +281,7 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
             }
         };
         let trained = directory.as_ref().is_some_and(|directory| directory.join(TRAINED_BACKBONE_FILE).is_file());
-        if config.backbone.trains_with_adapter() && !trained {
+        if !config.backbone.is_fixed() && !trained {
             tell!(
                 "warning: `{name}` comes without {TRAINED_BACKBONE_FILE}: it is evaluated on the backbone as it was before \
                  adapters were trained"

@@ -17,7 +17,7 @@ use hankel_trainer::tasks::text::{Prompt, Prompts, Records};
 use hankel_trainer::tell;
 use serde_json::{Value, json};
 use std::fs::{File, TryLockError};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -132,6 +132,8 @@ fn answer_all(
     }
     let mut problems = records.problems.clone();
     let (mut told, mut answered, mut cut, mut divided) = (Instant::now(), 0, 0, false);
+    // Places are those of lines, of which some are no prompts.
+    let mut done = 0;
     let turn_start = prompts.turn_start();
     for (place, record) in &records.records {
         let prompt = match prompts.of_line(record, &place.to_string()) {
@@ -143,16 +145,15 @@ fn answer_all(
         };
         divided |= turn_start.iter().any(|start| start.later_turns(&prompt.ids).next().is_some());
         if *place <= output.done {
+            done += 1;
             continue;
         }
         if interrupt::requested() {
             output.sync()?;
             let file = args.output.display();
-            return Err(Interrupted(format!(
-                "after prompt {} of {total}; the same command continues {file}",
-                output.done
-            ))
-            .into());
+            return Err(
+                Interrupted(format!("after {done} of {total} prompts; the same command continues {file}")).into()
+            );
         }
         // A seed for each prompt: what is drawn does not depend on where it was interrupted.
         let sampling = Sampling { seed: sampling.seed.wrapping_add((*place as u64) << 32), ..sampling };
@@ -164,10 +165,10 @@ fn answer_all(
             line["references"] = references.into();
         }
         output.push(*place, &line)?;
-        answered += 1;
+        (answered, done) = (answered + 1, done + 1);
         if told.elapsed() >= INTERVAL {
             output.sync()?;
-            tell!("{} of {total} prompts", output.done);
+            tell!("{done} of {total} prompts");
             told = Instant::now();
         }
     }
@@ -346,16 +347,20 @@ impl Output {
     /// Begins a file, or opens an unfinished one: a last line that was cut off is taken away.
     fn open(path: &Path, settings: &Value) -> Result<Self> {
         let beside = Self::check(path, settings)?;
-        if beside.exists() && !path.exists() {
-            hankel_io::remove_whole(&beside)?;
-        }
-        let begins = !beside.exists();
+        let begins = !path.exists();
         if begins {
-            write_file(&beside, &serde_json::to_vec_pretty(settings)?, Existing::Refuse)?;
-            // What came meanwhile is somebody else's.
-            if let Err(error) = File::options().write(true).create_new(true).open(path) {
-                hankel_io::remove_whole(&beside)?;
-                bail!("-o {}: {error}", path.display());
+            let settings = serde_json::to_vec_pretty(settings)?;
+            write_file(&beside, &settings, Existing::Replace)?;
+            match File::options().write(true).create_new(true).open(path) {
+                // Another process may have written its own meanwhile.
+                Ok(_) => write_file(&beside, &settings, Existing::Replace)?,
+                Err(error) => {
+                    // What came meanwhile is somebody else's, and so are the settings.
+                    if error.kind() != ErrorKind::AlreadyExists {
+                        hankel_io::remove_whole(&beside)?;
+                    }
+                    bail!("-o {}: {error}", path.display());
+                }
             }
         }
         let mut file = hankel_io::open_to_write(path)?;

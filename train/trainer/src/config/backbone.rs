@@ -71,22 +71,6 @@ impl BackboneConfig {
         }
     }
 
-    /// Whether the backbone is held fixed while adapters are trained.
-    pub fn freeze(&self) -> bool {
-        match self {
-            BackboneConfig::TinyGpt(c) => c.freeze,
-            BackboneConfig::Decoder(_) => true,
-        }
-    }
-
-    /// Whether parameters of the backbone are trained together with an adapter.
-    pub fn trains_with_adapter(&self) -> bool {
-        match self {
-            BackboneConfig::TinyGpt(c) => !c.freeze || c.train_head || c.train_embeddings,
-            BackboneConfig::Decoder(_) => false,
-        }
-    }
-
     /// Writes out every setting.
     pub(super) fn resolve(&mut self, sizes: &Sizes) {
         if let (BackboneConfig::TinyGpt(c), Sizes::TinyGpt(settings)) = (self, sizes) {

@@ -143,7 +143,7 @@ pub struct PretrainConfig {
 impl TrainConfig {
     /// Optimizer steps: `steps`, or `epochs` passes over `sequences`, or one pass.
     pub fn steps(&self, sequences: usize) -> u64 {
-        let per_step = (self.batch_size * self.accumulation).max(1) as f64;
+        let per_step = self.batch_size.saturating_mul(self.accumulation).max(1) as f64;
         let passes = |epochs: f64| ((epochs * sequences as f64 / per_step).round() as u64).max(1);
         self.steps.unwrap_or_else(|| passes(self.epochs.unwrap_or(1.0)))
     }

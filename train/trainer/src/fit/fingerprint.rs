@@ -115,6 +115,10 @@ fn compare_files(group: &Group, hosts: &[String], places: Result<Vec<Place>>) ->
         if let Some(more) = lacks(of_process, &places[0]) {
             return refuse(rank, &format!("a {more}, which process 0 does not have"));
         }
+        // Tokenizers of two tasks may be called the same.
+        if !of_process.iter().map(|place| &place.what).eq(places[0].iter().map(|place| &place.what)) {
+            return refuse(rank, "other files of tokenizers than process 0");
+        }
     }
     let earlier = &places[..group.rank()];
     let is_seen = |place: &Place, index: usize| {

@@ -42,7 +42,7 @@ fn figures(run: &RunDirectory) -> Option<(TrainingResult, Vec<DataFile>)> {
         let result: RunResult = serde_json::from_str(&text).ok()?;
         return Some((result.backbone.pretrain?, result.data));
     }
-    let (state, _) = checkpoint::load(&checkpoint::list(&run.checkpoints()).pop()?).ok()?;
+    let state = checkpoint::state(&checkpoint::list(&run.checkpoints()).pop()?).ok()?;
     Some((state.pretrain?, state.data))
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 pub(super) fn warn_of_replaced(config: &Config, run: &Path) {
     let Ok(directory) = RunDirectory::open(run) else { return };
     let of_checkpoint =
-        || Some(checkpoint::load(checkpoint::list(&directory.checkpoints()).last()?).ok()?.0.model_files);
+        || Some(checkpoint::state(checkpoint::list(&directory.checkpoints()).last()?).ok()?.model_files);
     let Some(were) = result_of(&directory).map(|result| result.model_files).or_else(of_checkpoint) else { return };
     let Ok(files) = backbone_files(config) else { return };
     for (what, path) in files {

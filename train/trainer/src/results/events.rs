@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// One line of `metrics.jsonl`.
 ///
-/// `stage` is `pretrain`, `joint` or the name of an adapter; `step` counts optimizer steps of that stage, from 1.
+/// `stage` is `pretrain` or the name of an adapter; `step` counts optimizer steps of that stage, from 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {

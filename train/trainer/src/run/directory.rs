@@ -180,10 +180,6 @@ impl RunDirectory {
     pub fn result(&self) -> PathBuf {
         self.path.join("result.json")
     }
-    /// The report.
-    pub fn report(&self) -> PathBuf {
-        self.path.join("report.html")
-    }
     /// The backbone.
     pub fn backbone(&self) -> PathBuf {
         self.path.join("backbone")

@@ -2,6 +2,7 @@
 
 use super::TaskError;
 use crate::results::DataFile;
+use crate::run::model_files::hexadecimal;
 use hankel_io::input;
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -38,8 +39,7 @@ pub(super) fn without_mark(content: &[u8]) -> &[u8] {
 
 /// SHA-256 as 64 hexadecimal digits.
 pub(super) fn digest(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    Sha256::digest(bytes).iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    hexadecimal(&Sha256::digest(bytes))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use super::{Axis, Choice};
 use crate::config::read::TOP_LEVEL;
 use crate::config::relocate;
+use crate::run::model_files::hexadecimal;
 use crate::settings::tree::{Entry, Node, Table, Value};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -96,8 +97,7 @@ fn written(key: &str, value: &Value) -> String {
 }
 
 fn hash(text: &str) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    Sha256::digest(text.as_bytes()).iter().take(8).flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    hexadecimal(&Sha256::digest(text.as_bytes())[..8])
 }
 
 /// Takes the key at `path` out, if it is there.
