@@ -56,13 +56,15 @@ pub fn tell_missing(config: &Config, run: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The directory of an adapter of `run`, given by its name or as a directory; none for `none`.
+/// The directory of an adapter of `run`, given by its name or as a directory. For `none` that of what was trained without one, if
+/// anything was.
 ///
 /// # Errors
 /// When there is no such adapter; says which there are.
 pub fn directory(run: &Path, name: &str) -> Result<Option<PathBuf>> {
     if name == NONE {
-        return Ok(None);
+        // With the head or the embeddings that were trained without an adapter; no folder called so elsewhere.
+        return Ok(Some(run.join("adapters").join(NONE)).filter(|own| own.is_dir()));
     }
     let directory = adapter_directory(run, name);
     if !name.is_empty() && directory.is_dir() {
@@ -77,4 +79,23 @@ pub fn directory(run: &Path, name: &str) -> Result<Option<PathBuf>> {
     let names = names(run)?;
     let there = if names.is_empty() { "it has none yet".to_owned() } else { format!("it has {}", names.join(", ")) };
     bail!("`{name}` is not an adapter of {} ({there}), and no directory", run.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::create_dir_all;
+
+    #[test]
+    fn none_is_no_folder_but_that_of_the_run() {
+        let run = tempfile::tempdir().unwrap();
+        create_dir_all(run.path().join("none")).unwrap();
+        create_dir_all(run.path().join("adapters/hrm")).unwrap();
+        assert_eq!(directory(run.path(), NONE).unwrap(), None);
+        assert_eq!(directory(run.path(), "hrm").unwrap(), Some(run.path().join("adapters/hrm")));
+        assert!(directory(run.path(), "").unwrap_err().to_string().contains("`` is not an adapter of"));
+        let own = run.path().join("adapters").join(NONE);
+        create_dir_all(&own).unwrap();
+        assert_eq!(directory(run.path(), NONE).unwrap(), Some(own));
+    }
 }

@@ -112,10 +112,7 @@ impl Args {
         if let Some(out) = &self.out {
             return out.join(PREDICTIONS);
         }
-        let folder = format!("eval-{}", self.part());
-        let numbered = |number: u32| if number == 1 { folder.clone() } else { format!("{folder}-{number}") };
-        let mut all = (1..=u32::MAX).map(|number| self.run.join(numbered(number)).join(PREDICTIONS));
-        all.find(|file| file.symlink_metadata().is_err()).expect("there are more numbers than files")
+        first_free(&self.run, &format!("eval-{}", self.part()))
     }
 
     /// What is evaluated, in a word.
@@ -123,6 +120,13 @@ impl Args {
         let name = self.data.as_ref().and_then(|file| file.file_stem());
         name.map_or_else(|| self.split().name().to_owned(), |name| name.to_string_lossy().into_owned())
     }
+}
+
+/// The answers in `folder`, or in the first numbered one that has none. A link to nothing is something, too.
+fn first_free(run: &Path, folder: &str) -> PathBuf {
+    let numbered = |number: u32| if number == 1 { folder.to_owned() } else { format!("{folder}-{number}") };
+    let mut all = (1..=u32::MAX).map(|number| run.join(numbered(number)).join(PREDICTIONS));
+    all.find(|file| file.symlink_metadata().is_err()).expect("there are more numbers than files")
 }
 
 /// Writes the answers where they are asked for, or to the first number that no other evaluation has taken.
@@ -504,6 +508,21 @@ mod tests {
         assert!(failure("accuracy<=0.69").unwrap());
         assert!(failure("loss<=1").unwrap_err().to_string().contains("there are accuracy"));
         assert!(parse("accuracy=1").unwrap_err().to_string().contains("expected METRIC>=REFERENCE"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn answers_go_to_the_first_free_number() {
+        let run = tempfile::tempdir().unwrap();
+        let expect = |folder: &str| {
+            assert_eq!(first_free(run.path(), "eval-test"), run.path().join(folder).join(PREDICTIONS));
+            std::fs::create_dir(run.path().join(folder)).unwrap();
+        };
+        expect("eval-test");
+        std::fs::write(run.path().join("eval-test").join(PREDICTIONS), "").unwrap();
+        expect("eval-test-2");
+        std::os::unix::fs::symlink("nowhere", run.path().join("eval-test-2").join(PREDICTIONS)).unwrap();
+        expect("eval-test-3");
     }
 
     #[test]

@@ -134,6 +134,12 @@ pub fn file_stem(name: &str) -> String {
     if parts.is_empty() { "unnamed".to_owned() } else { parts.join("-") }
 }
 
+/// Two digits for each byte.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,10 +2,11 @@
 
 use crate::config::{Config, first_difference};
 use crate::format::counted;
+use crate::format::hexadecimal;
 use crate::parallel::{Group, host};
 use crate::results::DataFile;
 use crate::run::environment;
-use crate::run::model_files::{hexadecimal, model_files, named};
+use crate::run::model_files::{model_files, named};
 use anyhow::{Context, Result, bail};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! The files of models, tokenizers and adapters that a run is of.
 
 use crate::config::{Config, model_directory};
+use crate::format::hexadecimal;
 use crate::results::DataFile;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
@@ -114,12 +115,6 @@ pub fn fingerprint(path: &Path) -> Result<String> {
         hash.update(format!("{} {} {}\n", file.path, file.bytes, file.sha256));
     }
     Ok(hexadecimal(&hash.finalize()))
-}
-
-/// Two digits for each byte.
-pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    bytes.iter().flat_map(|&byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Reading data files.
 
 use super::TaskError;
+use crate::format::hexadecimal;
 use crate::results::DataFile;
-use crate::run::model_files::hexadecimal;
 use hankel_io::input;
 use sha2::{Digest, Sha256};
 use std::path::Path;

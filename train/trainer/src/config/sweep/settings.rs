@@ -6,7 +6,7 @@
 use super::{Axis, Choice};
 use crate::config::read::TOP_LEVEL;
 use crate::config::relocate;
-use crate::run::model_files::hexadecimal;
+use crate::format::hexadecimal;
 use crate::settings::tree::{Entry, Node, Table, Value};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
