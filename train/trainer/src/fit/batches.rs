@@ -14,8 +14,8 @@ pub(super) type StepBatches = Vec<(u64, Batch)>;
 /// Most steps whose batches are made before they are needed.
 const PREFETCHED_STEPS: usize = 2;
 
-/// The first sequences of a split, batch by batch, with the number of the first of each. Texts differ in length: each is by itself, so that no
-/// padding is read.
+/// The first sequences of a split, batch by batch, with the number of the first of each. No padding is read: texts, and windows that are not
+/// full, are by themselves.
 pub(super) fn unpadded(
     task: &dyn Task,
     split: Split,
@@ -24,9 +24,12 @@ pub(super) fn unpadded(
 ) -> impl Iterator<Item = Result<(usize, Batch)>> {
     let sequences = sequences.min(task.sequences(split));
     let size = if task.as_text().is_some() { 1 } else { batch_size.max(1) };
-    (0..sequences).step_by(size).map(move |first| {
+    (0..sequences).step_by(size).flat_map(move |first| {
         let indices: Vec<usize> = (first..sequences.min(first + size)).collect();
-        Ok((first, task.batch(split, &indices)?))
+        match task.batch(split, &indices) {
+            Ok(batch) => (first..).zip(batch.unpadded()).map(Ok).collect(),
+            Err(error) => vec![Err(error.into())],
+        }
     })
 }
 

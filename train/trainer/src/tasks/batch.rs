@@ -115,8 +115,7 @@ impl Batch {
         let parts = self.clone().apart();
         let rows = parts.iter().flat_map(|part| (0..part.sequences).map(|row| part.rows_of(row..row + 1)));
         let sequence = |row: Batch| {
-            let read = (0..row.length).rev().find(|&place| row.tokens[place] != 0 || row.weights[place] > 0.0);
-            let n = read.map_or(0, |last| last + 1);
+            let n = row.end_of(0);
             let Batch { mut tokens, mut targets, mut weights, .. } = row;
             tokens.truncate(n);
             targets.truncate(n);
@@ -124,6 +123,27 @@ impl Batch {
             Sequence { tokens, targets, weights }
         };
         rows.take(count).map(sequence).collect()
+    }
+
+    /// Itself, or every sequence by itself if some are padded, without what they were padded with. Pairs stay together.
+    pub fn unpadded(self) -> Vec<Self> {
+        let ends: Vec<usize> = (0..self.sequences).map(|row| self.end_of(row)).collect();
+        if self.preference.is_some() || ends.iter().all(|&end| end == self.length) {
+            return vec![self];
+        }
+        let part = |(row, &end): (usize, &usize)| {
+            let own = if self.sequences == 1 { self.clone() } else { self.rows_of(row..row + 1) };
+            let documents = own.documents.clone();
+            Batch { documents, ..own.steps(0, end) }
+        };
+        ends.iter().enumerate().map(part).collect()
+    }
+
+    /// Where a row ends: behind it is padding.
+    fn end_of(&self, row: usize) -> usize {
+        let read = |place: &usize| self.tokens[*place] != 0 || self.weights[*place] > 0.0;
+        let first = row * self.length;
+        (first..first + self.length).rev().find(read).map_or(0, |last| last + 1 - first)
     }
 
     /// Splits packed documents into one batch each.
@@ -203,7 +223,7 @@ mod tests {
         assert_eq!(packed.weight(), padded.weight());
         let part = packed.part(1..2);
         assert_eq!((&part.tokens[..], &part.documents[..], part.length), (&[20, 21, 22][..], &[0][..], 3));
-        let apart = packed.apart();
+        let apart = packed.clone().apart();
         assert_eq!(apart.len(), 2);
         assert_eq!((&apart[1].targets[..], apart[1].length), (&[21, 22, 23][..], 3));
         assert_eq!(padded.steps(1, 3).tokens, [11, 0, 21, 22]);
@@ -212,6 +232,17 @@ mod tests {
             (&second.tokens[..], &second.targets[..], second.sequences),
             (&[20, 21, 22][..], &[21, 22, 23][..], 1)
         );
-        assert_eq!(Batch::padded(&examples).apart(), [padded]);
+        assert_eq!(Batch::padded(&examples).apart(), std::slice::from_ref(&padded));
+        let [short, long] = &padded.unpadded()[..] else { panic!("two sequences") };
+        assert_eq!((&short.tokens[..], short.length, &long.tokens[..]), (&[10, 11][..], 2, &[20, 21, 22][..]));
+        assert_eq!(packed.clone().unpadded(), [packed]);
+        // A window that a text ends in.
+        let mut window = Batch { turns: vec![0, 1], ..Batch::padded(&examples[..1]) };
+        window.tokens.extend([0, 0]);
+        window.targets.extend([0, 0]);
+        window.weights.extend([0.0, 0.0]);
+        window.length = 4;
+        let cut = &window.unpadded()[0];
+        assert_eq!((&cut.tokens[..], cut.length, &cut.turns[..]), (&[10, 11][..], 2, &[0, 1][..]));
     }
 }
