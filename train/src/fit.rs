@@ -5,7 +5,7 @@ use super::device::fall_back_to_f32;
 use super::edited;
 use super::more_steps::{self, is_of_epochs, is_of_steps};
 use crate::adapters;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use hankel_io::lock::Held;
 use hankel_io::terminal;
 use hankel_models::gguf::is_gguf;
@@ -117,12 +117,16 @@ impl Args {
         let (of_device, others): (Vec<String>, Vec<String>) =
             self.overrides.iter().cloned().partition(|a| is_of_device(&a));
         let (mut of_steps, others): (Vec<String>, Vec<String>) = others.into_iter().partition(|a| is_of_steps(a));
-        if let Some(passes) = others.iter().find(|a| is_of_epochs(a)) {
-            bail!(
+        let (of_epochs, others): (Vec<String>, Vec<String>) = others.into_iter().partition(|a| is_of_epochs(a));
+        let counts_steps = |passes: &String| {
+            anyhow!(
                 "{}: a run that is resumed counts steps: set `{}` instead",
                 passes.trim(),
                 passes.split('=').next().unwrap_or_default().trim().replace("epochs", "steps")
-            );
+            )
+        };
+        if let Some(passes) = of_epochs.first().filter(|_| self.config.is_none()) {
+            return Err(counts_steps(passes));
         }
         let names_run = self.config.is_some() || !others.is_empty() || !self.only.is_empty() || self.out.is_none();
         // Other steps are looked at apart: what follows from them in a new run is what it was in this one.
@@ -155,19 +159,25 @@ impl Args {
             if self.config.is_some() {
                 (own.device, own.gpu_memory, own.precision) = (asked.device.clone(), asked.gpu_memory, asked.precision);
             }
-            let as_own = |asked: Config| Config {
-                device: own.device.clone(),
-                gpu_memory: own.gpu_memory,
-                precision: own.precision,
-                ..asked
+            let as_own = |asked: Config| {
+                let mut asked = Config {
+                    device: own.device.clone(),
+                    gpu_memory: own.gpu_memory,
+                    precision: own.precision,
+                    ..asked
+                };
+                asked.take_intervals(&own);
+                asked
             };
             asked = as_own(asked);
             // The command with which it was begun asks for no more steps.
-            if asked != own && self.config.is_some() && !of_steps.is_empty() {
-                let begun = as_own(self.load_with(&[&set[..], &of_steps].concat())?);
+            if asked != own && self.config.is_some() && !(of_steps.is_empty() && of_epochs.is_empty()) {
+                let begun = as_own(self.load_with(&[&set[..], &of_steps, &of_epochs].concat())?);
                 if begun == own {
                     of_steps.clear();
                     asked = begun;
+                } else if let Some(passes) = of_epochs.first() {
+                    return Err(counts_steps(passes));
                 } else {
                     // Other steps than it was begun with, which are looked at below.
                     let as_begun = steps_of(&own, &of_steps);
@@ -319,10 +329,15 @@ pub fn run(args: &Args, group: &Group) -> Result<()> {
     config.adapter.retain(|adapter| outcome.result.diverged.iter().all(|lost| lost.name != adapter.name));
     adapters::tell_missing(&config, &run)?;
     let page = run.join("report.html");
-    report::write(&[Run::load(&run)?], &page)?;
+    let write = || -> Result<()> { Ok(report::write(&[Run::load(&run)?], &page)?) };
+    let written = write().with_context(|| {
+        let run = run.display();
+        format!("the training is finished and {run} is complete, but for its report, which `train report {run}` makes")
+    });
     let result = &outcome.result;
     if args.json {
         terminal::json(&serde_json::to_string_pretty(result)?)?;
+        written?;
         return ensure_trained(result, group);
     }
     terminal::line(&report::text_table(result))?;
@@ -331,6 +346,7 @@ pub fn run(args: &Args, group: &Group) -> Result<()> {
     let memory: Vec<String> = own.into_iter().chain(of_device).collect();
     let memory = if memory.is_empty() { String::new() } else { format!(" with {}", memory.join(" and ")) };
     let wall = duration(result.wall_time_seconds);
+    written?;
     terminal::line(&format!("{} after {wall}{memory}: {}", run.display(), page.display()))?;
     if args.config.is_none() && args.overrides.is_empty() && !args.resume {
         terminal::line(LONGER)?;

@@ -194,6 +194,30 @@ fn a_run_goes_on_for_more_steps_where_its_schedule_permits() {
     assert!(longer.stderr.contains("/80"), "{}", longer.stderr);
 }
 
+/// What follows from the steps is kept as the run was begun, and is no other configuration.
+#[cfg(unix)]
+#[test]
+fn a_command_given_again_goes_on() {
+    let place = Place::new();
+    let steps = |text: &str| TINY.replace("steps = 12", &format!("{text}checkpoint_every = 5"));
+    place.write("config.toml", steps("steps = 300\nschedule = \"constant\"\nwarmup_steps = 2\n"));
+    let begun = ["fit", "config.toml", "--out", "run"];
+    assert_eq!(stop_at(&place, &begun, "run", "hrm-step-000005", "-KILL").code, None, "killed");
+    let longer = [&begun[..], &["--resume", "--set", "train.steps=400"]].concat();
+    assert_eq!(stop_at(&place, &longer, "run", "hrm-step-000030", "-KILL").code, None, "killed");
+    let again = place.run(&longer);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert!(again.stderr.contains("/400"), "{}", again.stderr);
+
+    place.write("config.toml", steps(""));
+    let passes = ["fit", "config.toml", "--out", "passes", "--set", "train.epochs=40"];
+    assert_eq!(stop_at(&place, &passes, "passes", "hrm-step-000005", "-KILL").code, None, "killed");
+    let other = ["fit", "config.toml", "--out", "passes", "--set", "train.epochs=50", "--resume"];
+    place.run(&other).refused(&["train.epochs=50", "counts steps", "set `train.steps` instead"]);
+    let again = place.run(&[&passes[..], &["--resume"]].concat());
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+}
+
 /// The model was made for 256 tokens.
 #[test]
 fn generation_ends_where_the_model_does() {

@@ -241,6 +241,16 @@ impl Config {
         adapter.train.as_ref().unwrap_or(&self.train)
     }
 
+    /// Takes the intervals of evaluations, checkpoints and the log from `run` where its own are those that follow from its steps.
+    pub fn take_intervals(&mut self, run: &Config) {
+        self.train.take_intervals(&run.train);
+        for (own, other) in self.adapter.iter_mut().zip(&run.adapter) {
+            if let (Some(own), Some(other)) = (&mut own.train, &other.train) {
+                own.take_intervals(other);
+            }
+        }
+    }
+
     /// The longest sequence of any stage, in tokens.
     pub fn longest(&self) -> usize {
         let others = [Some(self.pretrain_task()), self.forgetting.as_ref()];
