@@ -184,7 +184,7 @@ fn answer_all(
     output.finish()?;
     let written = args.output.display();
     if args.json {
-        let facts = json!({ "output": written.to_string(), "prompts": total, "answered": answered, "left_out": problems.len(), "cut": cut });
+        let facts = json!({ "output": written.to_string(), "prompts": total + records.problems.len(), "answered": answered, "left_out": problems.len(), "cut": cut });
         return Ok(terminal::json(&serde_json::to_string_pretty(&facts)?)?);
     }
     Ok(terminal::line(&format!("{written}: {answered} prompts answered"))?)

@@ -84,15 +84,17 @@ fn prediction(value: &Value, format: &TextFormat) -> Result<Prediction, String> 
     if let Some(fields) = object.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
     }
-    if object.get("references").is_none() {
-        let reference = text(value, "reference").map_err(|_| "has no `references`".to_owned())?;
-        object["references"] = json!([reference]);
-    }
+    let references = if object.get("references").is_none() && object.get("reference").is_some() {
+        texts(&object, "reference")?
+    } else {
+        texts(&object, "references")?
+    };
     // For their messages: what serde says names no key.
     text(&object, "prediction")?;
-    if texts(&object, "references")?.is_empty() {
+    if references.is_empty() {
         return Err("`references` is empty".to_owned());
     }
+    object["references"] = json!(references);
     let line: Prediction = serde_json::from_value(object).map_err(|error| error.to_string())?;
     if format.names_data_sets() {
         line.check_dataset()?;

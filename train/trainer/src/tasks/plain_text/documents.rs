@@ -101,7 +101,7 @@ fn documents(
         let mut listed = Vec::new();
         let is_folder = path.is_dir();
         if is_folder {
-            list(key, path, &mut listed)?;
+            list(key, path, &mut listed, &mut problems)?;
         } else {
             listed.push(path.clone());
         }
@@ -162,7 +162,7 @@ fn documents(
 }
 
 /// The files of a folder and the folders in it, by name; what begins with a dot is not looked at.
-fn list(key: &'static str, folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), TaskError> {
+fn list(key: &'static str, folder: &Path, found: &mut Vec<PathBuf>, problems: &mut Problems) -> Result<(), TaskError> {
     let unreadable =
         |error: std::io::Error| TaskError::Unreadable { key, path: folder.to_owned(), reason: error.to_string() };
     let mut entries: Vec<PathBuf> = Vec::new();
@@ -172,14 +172,21 @@ fn list(key: &'static str, folder: &Path, found: &mut Vec<PathBuf>) -> Result<()
     entries.sort();
     for path in entries {
         let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        // A link to a folder may lead back to where it is.
-        if is_hidden || (path.is_symlink() && path.is_dir()) {
+        if is_hidden {
             continue;
         }
-        if path.is_dir() {
-            list(key, &path, found)?;
+        if path.is_symlink() && path.is_dir() {
+            // It may lead back to where it is.
+            problems.note(format!(
+                "{}: a link to a folder, which is not followed: name that folder itself",
+                path.display()
+            ));
+        } else if path.is_dir() {
+            list(key, &path, found, problems)?;
         } else if path.is_file() {
             found.push(path);
+        } else {
+            problems.note(format!("{}: it is no file, nor a link to one", path.display()));
         }
     }
     Ok(())

@@ -191,7 +191,7 @@ impl Task for PlainText {
                 "; {name}: {}, {}, {}",
                 counted(stream.windows, "window"),
                 counted(stream.documents, "document"),
-                counted(stream.ids.len(), "token")
+                counted(stream.ids.len().min(stream.windows * self.config.length), "token")
             ),
         };
         TaskResult {

@@ -143,12 +143,25 @@ pub fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], String> {
     }
 }
 
-/// The texts of a list.
+/// A value as the text that a template writes: numbers, `true` and `false` as JSON has them.
+pub fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+/// The texts of a list, or the one in its place; numbers, `true` and `false` as JSON has them.
 ///
 /// # Errors
-/// When it is missing, no list, or holds anything else.
+/// When it is missing, or is or holds anything else.
 pub fn texts(value: &Value, key: &str) -> Result<Vec<String>, String> {
-    let one = |item: &Value| item.as_str().map(str::to_owned).ok_or_else(|| format!("`{key}` holds {}", kind(item)));
+    if let Some(one) = value.get(key).and_then(scalar) {
+        return Ok(vec![one]);
+    }
+    let one = |item: &Value| scalar(item).ok_or_else(|| format!("`{key}` holds {}", kind(item)));
     list(value, key)?.iter().map(one).collect()
 }
 

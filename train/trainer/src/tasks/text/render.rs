@@ -100,10 +100,13 @@ impl Renderer {
             let there = &there;
             move |name: String| format!("has no text or number `{name}`, which `task.{key}` names{there}")
         };
+        let mut is_given = false;
         // A field of its name that the template does not name tells nothing of which examples are the same.
         let is_document = |part: &Part| matches!(part, Part::Field(name) if *name == self.document);
         if self.format.is_own && self.prompt.as_ref().is_some_and(|prompt| prompt.parts().iter().any(is_document)) {
-            let text = question.fields.remove(&self.document).unwrap_or_default();
+            let text = question.fields.remove(&self.document);
+            is_given = text.is_some();
+            let text = text.unwrap_or_default();
             question.document = Arc::new(Document { id: question.document.id.clone(), text });
         }
         let field = |name: &str| question.fields.get(name).map(String::as_str);
@@ -126,6 +129,10 @@ impl Renderer {
             let text = match part {
                 Part::Text(text) => text.as_str(),
                 Part::Field(name) if *name == self.document => {
+                    // Whether a token stands before the answer is seen below.
+                    if is_given && question.document.text.is_empty() {
+                        continue;
+                    }
                     if question.document.text.trim().is_empty() {
                         return Err(format!("its `{name}` is missing or empty{there}"));
                     }

@@ -417,11 +417,11 @@ fn templates_that_cannot_be_used() {
 #[test]
 fn bad_input_is_named() {
     let good = "{\"prompt\": \"2+2=\", \"completion\": \" 4\"}\n{\"prompt\": \"3+3=\", \"completion\": \" 6\"}\n";
-    // Lines that cannot be used are left out, the rest is used.
+    // Lines that cannot be used are left out, the rest is used: this tokenizer begins a text with a token, so that a prompt may be empty.
     let mixed = format!(
         "{good}no json\n{{\"prompt\": \"\", \"completion\": \"x\"}}\n{{\"completion\": \"x\"}}\n{{\"prompt\": \"1\"}}\n"
     );
-    assert_eq!(all(&own(&mixed, &[]).unwrap()).count(), 2);
+    assert_eq!(all(&own(&mixed, &[]).unwrap()).count(), 3);
     for (lines, more, expected) in [
         ("no json\n", &[][..], &["nothing in", "own.jsonl:1: the line is not valid JSON"][..]),
         ("\n \n", &[], &["own.jsonl can be used: it holds no example"]),

@@ -6,7 +6,7 @@
 //! - a `prompt` and a `completion`, or whatever fields the templates name.
 
 use super::super::document::{Document, Question};
-use super::super::lines::{id, list, others, text, texts};
+use super::super::lines::{id, list, others, scalar, text, texts};
 use super::{Reader, TextFormat};
 use crate::metrics::TextMetric;
 use serde_json::{Value, json};
@@ -76,16 +76,6 @@ pub(in super::super) fn joined(record: &Value) -> Result<Option<Value>, String> 
         fields.remove("completion");
     }
     Ok(Some(joined))
-}
-
-/// A value as the text that a template writes.
-fn scalar(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(value) => Some(value.to_string()),
-        _ => None,
-    }
 }
 
 /// Every text, number, `true` and `false` of the record is a field.
@@ -473,8 +463,12 @@ mod tests {
                 record["references"] = json!(given);
                 assert_eq!(read(&record).unwrap().references, expected);
             }
-            record["references"] = json!(3);
-            assert_eq!(read(&record).unwrap_err(), "`references` is a number, expected a list");
+            for (given, expected) in [(json!(3), &["3"][..]), (json!([5, true, "a"]), &["5", "true", "a"])] {
+                record["references"] = given;
+                assert_eq!(read(&record).unwrap().references, expected);
+            }
+            record["references"] = json!([["a"]]);
+            assert_eq!(read(&record).unwrap_err(), "`references` holds a list");
         }
         // Columns of a table that are empty in a row.
         let row =
