@@ -74,11 +74,14 @@ fn base_of(args: &Args) -> Result<PathBuf> {
     let text = hankel_io::input::read(&path)?;
     let config: Value = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
     let named = config.get("base_model_name_or_path").and_then(Value::as_str).map(Path::new);
-    match named.filter(|base| base.exists()) {
-        Some(base) => Ok(base.to_owned()),
-        None => {
-            bail!("the model that {} was trained on is not where it says: name it with --model", args.model.display())
-        }
+    match named {
+        Some(base) if base.exists() => Ok(base.to_owned()),
+        Some(base) => bail!(
+            "the model that {} was trained on is not at {}, where it says: name it with --model",
+            args.model.display(),
+            base.display()
+        ),
+        None => bail!("{} does not say which model it was trained on: name it with --model", args.model.display()),
     }
 }
 

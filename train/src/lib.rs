@@ -239,6 +239,6 @@ mod tests {
         assert_eq!(code(Stop::NonFinite(failure())), 1);
         assert_eq!(code(Stop::Interrupted { run: "runs/x".into(), stage: "hrm".into(), step: 3 }), 130);
         let said = Stop::Device(failure()).to_string();
-        assert_eq!(said, "`hrm` stopped at step 3: it; no checkpoint had been saved before that; rest");
+        assert_eq!(said, "`hrm` stopped at step 3: it; there is no good checkpoint before that; rest");
     }
 }

@@ -4,6 +4,7 @@ use super::{page, root, says};
 use crate::claims::convergence::{is_level, still_to_fall};
 use crate::{Cell, read_results};
 use hankel_trainer::results::AdapterResult;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 
@@ -167,7 +168,7 @@ fn rates_of_entities_are_their_result() {
 }
 
 /// Every row of an experiment of language at a scale has the rate of its least validation loss in the pilot, of one seed.
-fn rates_are_those_of_the_pilot(experiment: &str, scale: &str, names: [&str; 3]) {
+fn rates_are_those_of_the_pilot(experiment: &str, scale: &str, names: &[&str]) {
     const RATES: [&str; 3] = ["0.0003", "0.001", "0.003"];
     let mut cells = read_results(&root().join("docs/results/language")).unwrap();
     let pilot = format!("{scale}-pilot");
@@ -178,7 +179,7 @@ fn rates_are_those_of_the_pilot(experiment: &str, scale: &str, names: [&str; 3])
     for name in names {
         let at = |rate: &&str| {
             let cell = cells.iter().find(|cell| cell.id.axis("lr") == Some(rate)).unwrap();
-            loss(cell.result.as_ref().unwrap().rows.iter().find(|row| row.name == name).unwrap())
+            loss(cell.result.as_ref().unwrap().rows.iter().find(|row| row.name == *name).unwrap())
         };
         let best = RATES.into_iter().min_by(|a, b| at(a).total_cmp(&at(b))).unwrap();
         assert_eq!(planned[&format!("adapter.{name}.train.lr")].as_float().unwrap().to_string(), best, "{name}");
@@ -187,13 +188,27 @@ fn rates_are_those_of_the_pilot(experiment: &str, scale: &str, names: [&str; 3])
 
 #[test]
 fn rates_of_qmsum_are_their_result() {
-    rates_are_those_of_the_pilot("documents", "qmsum", ["hrm", "lora", "lora-mlp"]);
+    rates_are_those_of_the_pilot("documents", "qmsum", &["hrm", "lora", "lora-mlp"]);
     assert!(page("language.md").contains("0.001 for HRM, 0.003 for LoRA and for LoRA on the MLP."));
+    rates_are_those_of_the_pilot("documents", "qmsum-rivals", &["dora", "adalora"]);
+    assert!(page("language.md").contains("0.003 for both."));
+    // QuALITY has no pilot of its own.
+    let file = fs::read_to_string(root().join("train/experiments/language/documents.toml")).unwrap();
+    let file: toml::Table = file.parse().unwrap();
+    let rates = |scale: &str| -> BTreeMap<String, f64> {
+        let keys = file["sweep"]["scales"][scale].as_table().unwrap().iter();
+        keys.filter(|(key, _)| key.ends_with(".train.lr"))
+            .map(|(key, rate)| (key.clone(), rate.as_float().unwrap()))
+            .collect()
+    };
+    let mut of_qmsum = rates("qmsum");
+    of_qmsum.extend(rates("qmsum-rivals"));
+    assert_eq!((rates("quality"), of_qmsum.len()), (of_qmsum, 5));
 }
 
 #[test]
 fn rates_of_turns_on_smollm2_are_their_result() {
-    rates_are_those_of_the_pilot("turns", "smollm2", ["hrm", "delta", "lora"]);
+    rates_are_those_of_the_pilot("turns", "smollm2", &["hrm", "delta", "lora"]);
     assert!(page("language.md").contains("0.003 for HRM, the delta rule and LoRA."));
 }
 

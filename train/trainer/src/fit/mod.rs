@@ -108,7 +108,7 @@ impl fmt::Display for Failure {
         write!(f, "{}; ", self.event())?;
         match &self.checkpoint {
             Some(path) => write!(f, "the last good checkpoint is {}; ", path.display())?,
-            None => f.write_str("no checkpoint had been saved before that; ")?,
+            None => f.write_str("there is no good checkpoint before that; ")?,
         }
         f.write_str(self.advice)
     }
