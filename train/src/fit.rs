@@ -159,20 +159,23 @@ impl Args {
             if self.config.is_some() {
                 (own.device, own.gpu_memory, own.precision) = (asked.device.clone(), asked.gpu_memory, asked.precision);
             }
-            let as_own = |asked: Config| {
-                let mut asked = Config {
-                    device: own.device.clone(),
-                    gpu_memory: own.gpu_memory,
-                    precision: own.precision,
-                    ..asked
-                };
-                asked.take_intervals(&own);
-                asked
+            let as_own = |asked: Config| Config {
+                device: own.device.clone(),
+                gpu_memory: own.gpu_memory,
+                precision: own.precision,
+                ..asked
             };
             asked = as_own(asked);
+            let with_steps = |set: &[String]| -> Result<Config> {
+                let mut asked = as_own(self.load_with(set)?);
+                if !set.iter().any(|assignment| is_of_interval(assignment)) {
+                    asked.take_intervals(&own);
+                }
+                Ok(asked)
+            };
             // The command with which it was begun asks for no more steps.
-            if asked != own && self.config.is_some() && !(of_steps.is_empty() && of_epochs.is_empty()) {
-                let begun = as_own(self.load_with(&[&set[..], &of_steps, &of_epochs].concat())?);
+            if self.config.is_some() && (!of_epochs.is_empty() || (asked != own && !of_steps.is_empty())) {
+                let begun = with_steps(&[&set[..], &of_steps, &of_epochs].concat())?;
                 if begun == own {
                     of_steps.clear();
                     asked = begun;
@@ -181,7 +184,7 @@ impl Args {
                 } else {
                     // Other steps than it was begun with, which are looked at below.
                     let as_begun = steps_of(&own, &of_steps);
-                    asked = as_own(self.load_with(&[&set[..], &as_begun].concat())?);
+                    asked = with_steps(&[&set[..], &as_begun].concat())?;
                 }
             }
             if asked != own {
@@ -210,6 +213,12 @@ impl Args {
         }
         Ok((own, directory, lock))
     }
+}
+
+/// Whether an assignment is to what follows from the steps otherwise.
+fn is_of_interval(assignment: &str) -> bool {
+    let key = assignment.split('=').next().unwrap_or_default().trim();
+    ["log_every", "eval_every", "checkpoint_every", "warmup_steps"].iter().any(|interval| key.ends_with(interval))
 }
 
 /// Assignments to the same keys of the steps that `config` has.

@@ -199,12 +199,17 @@ fn a_run_goes_on_for_more_steps_where_its_schedule_permits() {
 #[test]
 fn a_command_given_again_goes_on() {
     let place = Place::new();
-    let steps = |text: &str| TINY.replace("steps = 12", &format!("{text}checkpoint_every = 5"));
-    place.write("config.toml", steps("steps = 300\nschedule = \"constant\"\nwarmup_steps = 2\n"));
+    let steps = |text: &str| TINY.replace("steps = 12", &format!("{text}checkpoint_every = 5\nkeep_checkpoints = 100"));
+    place.write("config.toml", steps("steps = 300\nschedule = \"constant\"\n"));
     let begun = ["fit", "config.toml", "--out", "run"];
     assert_eq!(stop_at(&place, &begun, "run", "hrm-step-000005", "-KILL").code, None, "killed");
     let longer = [&begun[..], &["--resume", "--set", "train.steps=400"]].concat();
     assert_eq!(stop_at(&place, &longer, "run", "hrm-step-000030", "-KILL").code, None, "killed");
+    // What is set is meant, though it follows from the steps as well.
+    place
+        .run(&[&longer[..], &["--set", "train.eval_every=40"]].concat())
+        .refused(&["was begun with another configuration"]);
+    place.run(&[&begun[..], &["--resume", "--set", "train.epochs=50"]].concat()).refused(&["counts steps"]);
     let again = place.run(&longer);
     assert_eq!(again.code, Some(0), "{}", again.stderr);
     assert!(again.stderr.contains("/400"), "{}", again.stderr);

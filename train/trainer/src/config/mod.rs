@@ -241,7 +241,8 @@ impl Config {
         adapter.train.as_ref().unwrap_or(&self.train)
     }
 
-    /// Takes the intervals of evaluations, checkpoints and the log from `run` where its own are those that follow from its steps.
+    /// Takes the warm-up and the intervals of evaluations, checkpoints and the log from `run` where its own are those that follow from its
+    /// steps.
     pub fn take_intervals(&mut self, run: &Config) {
         self.train.take_intervals(&run.train);
         for (own, other) in self.adapter.iter_mut().zip(&run.adapter) {

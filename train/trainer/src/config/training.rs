@@ -210,15 +210,23 @@ impl TrainConfig {
         self.checkpoint_every.get_or_insert(steps.div_ceil(5).max(1));
     }
 
-    /// Takes the intervals of `other` where its own are those that follow from its steps: a run that goes on for more steps keeps those that
-    /// it was begun with.
+    /// Takes the intervals and the warm-up of `other` where its own are those that follow from its steps: a run that goes on for more steps
+    /// keeps those that it was begun with.
     pub(super) fn take_intervals(&mut self, other: &Self) {
-        let mut usual = Self { log_every: None, eval_every: None, checkpoint_every: None, ..self.clone() };
+        let mut usual = Self {
+            log_every: None,
+            eval_every: None,
+            checkpoint_every: None,
+            warmup_steps: None,
+            warmup_ratio: None,
+            ..self.clone()
+        };
         usual.resolve(None);
         for (own, usual, other) in [
             (&mut self.log_every, usual.log_every, other.log_every),
             (&mut self.eval_every, usual.eval_every, other.eval_every),
             (&mut self.checkpoint_every, usual.checkpoint_every, other.checkpoint_every),
+            (&mut self.warmup_steps, usual.warmup_steps, other.warmup_steps),
         ] {
             if *own == usual {
                 *own = other;
