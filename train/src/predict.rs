@@ -17,7 +17,7 @@ use hankel_trainer::tasks::text::{Prompt, Prompts, Records};
 use hankel_trainer::tell;
 use serde_json::{Value, json};
 use std::fs::{File, TryLockError};
-use std::io::{ErrorKind, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -119,7 +119,7 @@ fn answer_all(
     model: &Model,
     (prompts, stop): (&Prompts, &[String]),
 ) -> Result<()> {
-    let total = records.records.len();
+    let total = records.records.len() + records.problems.len();
     let last = records.records.last().map_or(0, |(place, _)| *place);
     ensure!(
         output.done <= last,
@@ -133,13 +133,14 @@ fn answer_all(
     let mut problems = records.problems.clone();
     let (mut told, mut answered, mut cut, mut divided) = (Instant::now(), 0, 0, false);
     // Places are those of lines, of which some are no prompts.
-    let mut done = 0;
+    let mut done = problems.len();
     let turn_start = prompts.turn_start();
     for (place, record) in &records.records {
         let prompt = match prompts.of_line(record, &place.to_string()) {
             Ok(prompt) => prompt,
             Err(problem) => {
                 problems.add(&args.file, *place, &problem);
+                done += 1;
                 continue;
             }
         };
@@ -184,7 +185,7 @@ fn answer_all(
     output.finish()?;
     let written = args.output.display();
     if args.json {
-        let facts = json!({ "output": written.to_string(), "prompts": total + records.problems.len(), "answered": answered, "left_out": problems.len(), "cut": cut });
+        let facts = json!({ "output": written.to_string(), "prompts": total, "answered": answered, "left_out": problems.len(), "cut": cut });
         return Ok(terminal::json(&serde_json::to_string_pretty(&facts)?)?);
     }
     Ok(terminal::line(&format!("{written}: {answered} prompts answered"))?)
@@ -322,12 +323,14 @@ impl Output {
             "-o {}: expected a regular file, so that the answers can be continued after an interruption",
             path.display()
         );
+        // Or not there.
+        let is_empty = || path.metadata().map_or(true, |facts| facts.len() == 0);
         if beside.exists() {
             let before: Value = serde_json::from_slice(&hankel_io::input::read(&beside)?)
                 .with_context(|| format!("{} is damaged: remove it and {}", beside.display(), path.display()))?;
             ensure!(before.is_object(), "{} is damaged: remove it and {}", beside.display(), path.display());
-            // Of a file that was removed nothing is to be finished.
-            if let Some((key, was)) = changed(&before, settings).filter(|_| path.exists()) {
+            // Of a file that was removed, or has no answer yet, nothing is to be finished.
+            if let Some((key, was)) = changed(&before, settings).filter(|_| !is_empty()) {
                 let now = &settings[key];
                 bail!(
                     "{} was begun with another {key} ({was}, now {now}): finish it as it was begun, or name another file",
@@ -336,7 +339,7 @@ impl Output {
             }
         } else {
             ensure!(
-                !path.exists(),
+                is_empty(),
                 "-o {}: this file exists already, and is finished: remove it, or name another",
                 path.display()
             );
@@ -347,25 +350,14 @@ impl Output {
     /// Begins a file, or opens an unfinished one: a last line that was cut off is taken away.
     fn open(path: &Path, settings: &Value) -> Result<Self> {
         let beside = Self::check(path, settings)?;
-        let begins = !path.exists();
-        if begins {
-            let settings = serde_json::to_vec_pretty(settings)?;
-            write_file(&beside, &settings, Existing::Replace)?;
-            match File::options().write(true).create_new(true).open(path) {
-                // Another process may have written its own meanwhile.
-                Ok(_) => write_file(&beside, &settings, Existing::Replace)?,
-                Err(error) => {
-                    // What came meanwhile is somebody else's, and so are the settings.
-                    if error.kind() != ErrorKind::AlreadyExists {
-                        hankel_io::remove_whole(&beside)?;
-                    }
-                    bail!("-o {}: {error}", path.display());
-                }
-            }
-        }
         let mut file = hankel_io::open_to_write(path)?;
         let is_locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         ensure!(!is_locked, "{} is being written by another process", path.display());
+        // Another process may have begun, or finished, meanwhile.
+        Self::check(path, settings)?;
+        if file.metadata()?.len() == 0 {
+            write_file(&beside, &serde_json::to_vec_pretty(settings)?, Existing::Replace)?;
+        }
         let there = hankel_io::input::read(path)?;
         let whole = there.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         let last = there[..whole].split(|&byte| byte == b'\n').rfind(|line| !line.is_empty());
