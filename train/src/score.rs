@@ -3,7 +3,7 @@
 use anyhow::{Result, bail, ensure};
 use hankel_io::{input, terminal};
 use hankel_trainer::TextMetric;
-use hankel_trainer::tasks::text::lines::{Problems, each_line, text, texts};
+use hankel_trainer::tasks::text::lines::{Problems, each_line, one_or_more, text};
 use hankel_trainer::tasks::text::{Prediction, Scoring, TextFormat};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -85,9 +85,9 @@ fn prediction(value: &Value, format: &TextFormat) -> Result<Prediction, String> 
         fields.retain(|_, value| !value.is_null());
     }
     let references = if object.get("references").is_none() && object.get("reference").is_some() {
-        texts(&object, "reference")?
+        one_or_more(&object, "reference")?
     } else {
-        texts(&object, "references")?
+        one_or_more(&object, "references")?
     };
     // For their messages: what serde says names no key.
     text(&object, "prediction")?;

@@ -153,14 +153,19 @@ pub fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// The texts of a list, or the one in its place; numbers, `true` and `false` as JSON has them.
+/// The texts of a list, or the one in its place.
 ///
 /// # Errors
-/// When it is missing, or is or holds anything else.
+/// Those of [`texts`].
+pub fn one_or_more(value: &Value, key: &str) -> Result<Vec<String>, String> {
+    value.get(key).and_then(scalar).map_or_else(|| texts(value, key), |one| Ok(vec![one]))
+}
+
+/// The texts of a list; numbers, `true` and `false` as JSON has them.
+///
+/// # Errors
+/// When it is missing, no list, or holds anything else.
 pub fn texts(value: &Value, key: &str) -> Result<Vec<String>, String> {
-    if let Some(one) = value.get(key).and_then(scalar) {
-        return Ok(vec![one]);
-    }
     let one = |item: &Value| scalar(item).ok_or_else(|| format!("`{key}` holds {}", kind(item)));
     list(value, key)?.iter().map(one).collect()
 }

@@ -130,7 +130,7 @@ impl Renderer {
                 Part::Text(text) => text.as_str(),
                 Part::Field(name) if *name == self.document => {
                     // Whether a token stands before the answer is seen below.
-                    if is_given && question.document.text.is_empty() {
+                    if is_given && prompt.parts().len() == 1 && question.document.text.is_empty() {
                         continue;
                     }
                     if question.document.text.trim().is_empty() {

@@ -6,7 +6,7 @@
 //! - a `prompt` and a `completion`, or whatever fields the templates name.
 
 use super::super::document::{Document, Question};
-use super::super::lines::{id, list, others, scalar, text, texts};
+use super::super::lines::{id, list, one_or_more, others, scalar, text};
 use super::{Reader, TextFormat};
 use crate::metrics::TextMetric;
 use serde_json::{Value, json};
@@ -95,9 +95,11 @@ fn fields(record: &Value) -> Result<Question, String> {
 fn references(record: &Value) -> Result<Vec<String>, String> {
     match record.get("references") {
         Some(Value::String(one)) if is_there(record, "references") => {
-            Ok(serde_json::from_str(one).unwrap_or_else(|_| vec![one.clone()]))
+            let listed = serde_json::from_str::<Vec<Value>>(one).ok();
+            let listed = listed.and_then(|listed| listed.iter().map(scalar).collect());
+            Ok(listed.unwrap_or_else(|| vec![one.clone()]))
         }
-        _ if is_there(record, "references") => texts(record, "references"),
+        _ if is_there(record, "references") => one_or_more(record, "references"),
         _ => Ok(Vec::new()),
     }
 }
@@ -459,7 +461,9 @@ mod tests {
             }
         }
         for mut record in [json!({"messages": messages}), json!({"prompt": "Hi"})] {
-            for (given, expected) in [("Hello.", &["Hello."][..]), ("[\"a\", \"b\"]", &["a", "b"]), (" ", &[])] {
+            for (given, expected) in
+                [("Hello.", &["Hello."][..]), ("[\"a\", \"b\"]", &["a", "b"]), ("[3, 4]", &["3", "4"]), (" ", &[])]
+            {
                 record["references"] = json!(given);
                 assert_eq!(read(&record).unwrap().references, expected);
             }
