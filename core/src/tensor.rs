@@ -284,7 +284,8 @@ impl Tensor {
     /// The elements rounded or widened to another type, untracked; shared when they have that type already.
     ///
     /// # Errors
-    /// When the elements are integers, on a GPU, or asked for as integers, `nf4` or in a block format, and are not that yet.
+    /// When the type is another one and the elements are integers, or are asked for as integers, `nf4` or in a block format; on
+    /// a GPU, for all but f32, f16 and bf16, and where it has failed or has no room.
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         fn through<T: Element>(source: &Tensor, convert: impl Fn(f64) -> T) -> Result<Tensor> {
             let mut data = Buffer::unspecified(source.elements());

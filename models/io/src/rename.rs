@@ -50,7 +50,11 @@ fn by_placeholder(from: &Path, to: &Path) -> io::Result<()> {
         fs::create_dir(to)?;
     } else {
         match fs::hard_link(from, to) {
-            Ok(()) => return fs::remove_file(from),
+            Ok(()) => {
+                return fs::remove_file(from).inspect_err(|_| {
+                    let _ = fs::remove_file(to);
+                });
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
             Err(_) => drop(fs::OpenOptions::new().write(true).create_new(true).open(to)?),
         }

@@ -42,8 +42,12 @@ def main():
     parser.add_argument("source", type=Path)
     parser.add_argument("folder", type=Path)
     args = parser.parse_args()
+    articles = {}
     with open(args.source) as lines:
-        articles = sorted((article(json.loads(line)) for line in lines if line.strip()), key=words)
+        for one in (article(json.loads(line)) for line in lines if line.strip()):
+            # QuALITY has some articles on several lines, with other questions on each.
+            articles.setdefault(words(one), one | {"questions": []})["questions"].extend(one["questions"])
+    articles = [articles[key] for key in sorted(articles)]
     args.folder.mkdir(parents=True, exist_ok=True)
     for fold in range(FOLDS):
         parts = {"test": [], "validation": [], "train": []}
