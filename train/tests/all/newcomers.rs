@@ -209,7 +209,7 @@ fn a_command_given_again_goes_on() {
     place
         .run(&[&longer[..], &["--set", "train.eval_every=40"]].concat())
         .refused(&["was begun with another configuration"]);
-    place.run(&[&begun[..], &["--resume", "--set", "train.epochs=50"]].concat()).refused(&["counts steps"]);
+    place.run(&[&begun[..], &["--resume", "--set", "train.epochs=60"]].concat()).refused(&["counts steps"]);
     let again = place.run(&longer);
     assert_eq!(again.code, Some(0), "{}", again.stderr);
     assert!(again.stderr.contains("/400"), "{}", again.stderr);
