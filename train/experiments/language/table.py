@@ -20,7 +20,7 @@ PRIMARY = {"jsonl": "exact_match", "quality": "accuracy", "qmsum": "rouge1"}
 BASE = "hrm"
 # Seeds of each scale.
 SCALES = {"smoke": 1, "pilot": 1, "small": 3, "full": 3, "smollm2-pilot": 1, "smollm2": 3}
-SCALES |= {"qmsum-pilot": 1, "qmsum": 3, "qmsum-rivals-pilot": 1, "qmsum-rivals": 3, "quality": 5}
+SCALES |= {"qmsum-pilot": 1, "qmsum": 3, "qmsum-rivals-pilot": 1, "qmsum-rivals": 3, "qmsum-nf4": 3, "nf4": 3, "quality": 5}
 
 
 def load(paths):
