@@ -15,6 +15,7 @@ mod whole;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use serde_json::{Map, Value as Json};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,6 +24,8 @@ use std::sync::{Arc, OnceLock};
 const FUEL: u64 = 1_000_000;
 /// The name under which the environment has the template.
 const NAME: &str = "chat template";
+/// The function that gives today's date.
+const CLOCK: &str = "strftime_now";
 /// Result of this module: the message says what is wrong with the template or the conversation.
 pub type Result<T> = std::result::Result<T, String>;
 
@@ -55,6 +58,8 @@ pub struct ChatTemplate {
 #[derive(Debug, Clone)]
 struct Program {
     environment: Arc<Environment<'static>>,
+    /// Names that the template reads and does not set before.
+    variables: Arc<HashSet<String>>,
     /// Whether the template itself marks what the assistant writes, by `{% generation %}`.
     is_marked: bool,
     /// Set when a render took too long: the next one would, too.
@@ -66,9 +71,15 @@ impl Program {
         // Jinja reads all line ends as one.
         let source = source.replace("\r\n", "\n").replace('\r', "\n");
         let (source, is_marked) = answers::replace_marks(&source);
-        let environment = apart::run(move || environment(&source).map_err(|error| explain(&error)));
-        let environment = environment.map_err(|failure| failure.to_string())??;
-        Ok(Program { environment: Arc::new(environment), is_marked, is_too_slow: Arc::default() })
+        let compile = move || {
+            let environment = environment(&source)?;
+            let variables = environment.get_template(NAME)?.undeclared_variables(false);
+            Ok((environment, variables))
+        };
+        let compiled = apart::run(move || compile().map_err(|error: Error| explain(&error)));
+        let (environment, variables) = compiled.map_err(|failure| failure.to_string())??;
+        let (environment, variables) = (Arc::new(environment), Arc::new(variables));
+        Ok(Program { environment, variables, is_marked, is_too_slow: Arc::default() })
     }
 }
 
@@ -99,6 +110,20 @@ impl ChatTemplate {
         let mut template = self.clone();
         template.set(name, value);
         template
+    }
+
+    /// Whether the template, or the one for tools, reads a variable.
+    pub fn reads(&self, name: &str) -> bool {
+        let for_tools = self.for_tools.iter().filter_map(|program| program.as_ref().ok());
+        for_tools.chain([&self.program]).any(|program| program.variables.contains(name))
+    }
+
+    /// Whether the text of `messages` tells today's date.
+    pub fn writes_date(&self, messages: &[Json]) -> bool {
+        // A value in the place of the function cannot be called.
+        self.reads(CLOCK)
+            && self.render(messages, false).is_ok()
+            && self.with(CLOCK, Json::Null).render(messages, false).is_err()
     }
 
     /// The template that writes: the one for tools where there are any, as in transformers.
@@ -200,7 +225,7 @@ fn environment(source: &str) -> std::result::Result<Environment<'static>, Error>
     environment.add_function("raise_exception", |message: String| -> std::result::Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message))
     });
-    environment.add_function("strftime_now", now);
+    environment.add_function(CLOCK, now);
     environment.remove_global("debug");
     environment.add_template_owned(NAME, source)?;
     Ok(environment)
@@ -235,4 +260,23 @@ fn now(format: &str) -> std::result::Result<String, Error> {
     let now = NOW.get_or_init(jiff::Zoned::now);
     jiff::fmt::strtime::format(format, now)
         .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn variables_are_those_that_are_read() {
+        let source = "{%- set own = 1 -%}{%- macro say(word) -%}{{ word }}{{ tone }}{%- endmacro -%}\
+                      {%- if date is not defined -%}{%- set date = strftime_now('%Y') -%}{%- endif -%}\
+                      {%- for m in messages -%}{{ own }}{{ say(m.content) }}{{ date }}{%- endfor -%}";
+        let template = ChatTemplate::new(source, None, None).unwrap();
+        assert!(["tone", "date", "messages"].iter().all(|name| template.reads(name)));
+        assert!(!["own", "word", "m", "dates"].iter().any(|name| template.reads(name)));
+        let messages = [json!({ "role": "user", "content": "Hello" })];
+        assert!(template.writes_date(&messages));
+        assert!(!template.with("date", json!("2024")).writes_date(&messages));
+    }
 }

@@ -390,12 +390,12 @@ fn a_run_is_talked_to_as_it_was_trained() {
     let template = "{{ bos_token }}{% for m in messages %}{{ volume }} {{ m.role }}: {{ m.content }}{{ '\n' }}{% endfor %}\
                     {% if add_generation_prompt %}assistant:{% endif %}";
     place.write("model/chat_template.jinja", template);
-    place.fit(
-        &config,
-        "variables",
-        &["--set", "task.chat_template_kwargs={ volume = \"loud\", documents = \"none\" }"],
-    );
+    let kwargs = "task.chat_template_kwargs={ volume = \"loud\", documents = \"none\" }";
+    let told = place.fit(&config, "variables", &["--set", kwargs]).stderr;
+    assert!(told.contains("kwargs.documents` has no effect") && !told.contains("kwargs.volume"), "{told}");
     is_answer("loud user: Double 7\nassistant:", &answers(&["variables", "--adapter", "none"], "Double 7\n"));
+    place.write("model/chat_template.jinja", template.replace("volume", "strftime_now('%Y')"));
+    assert!(place.run(&["fit", "config.toml", "--dry-run"]).stderr.contains("writes today's date"));
 }
 
 #[test]

@@ -54,6 +54,17 @@ pub(super) fn load(
     {
         tell!("note: `task.{key}` has no effect: no example of `task.path` is a conversation");
     }
+    for name in renderer.unread_variables() {
+        tell!("note: `task.chat_template_kwargs.{name}` has no effect: the model's chat template does not read it");
+    }
+    let conversation = train.iter().map(|example| &example.question.messages).find(|messages| !messages.is_empty());
+    if conversation.is_some_and(|messages| renderer.writes_date(messages)) {
+        tell!(
+            "warning: the model's chat template writes today's date: on another day a run that is resumed, or evaluated, reads other \
+             texts. Give the template a date (`task.chat_template_kwargs = {{ date_string = \"26 Jul 2024\" }}` where it reads that), \
+             or write one into it"
+        );
+    }
     let is_own = |given: &Option<String>, usual: Option<&str>| given.is_some() && given.as_deref() != usual;
     let format = config.format;
     let given =

@@ -22,6 +22,8 @@ pub(super) struct Renderer {
     roles: Option<[Template; 3]>,
     /// The model's own, or why it cannot be used.
     chat: Result<Option<ChatTemplate>, String>,
+    /// Names of the variables that the configuration gives it.
+    variables: Vec<String>,
     /// Whether prompt and answer are those that the kind has by itself.
     is_usual: bool,
     /// The field that is the document.
@@ -55,6 +57,7 @@ impl Renderer {
             answer: Template::parse(config.answer.as_deref().unwrap_or(format.answer), format.answer_fields)?,
             roles,
             chat,
+            variables: config.chat_template_kwargs.iter().flatten().map(|(name, _)| name.clone()).collect(),
             is_usual: usual(&config.prompt, format.prompt) && usual(&config.answer, Some(format.answer)),
             document,
             new_tokens: config.max_new_tokens,
@@ -65,6 +68,18 @@ impl Renderer {
     /// Why instructions are no conversations, where the model has a chat template that cannot be used.
     pub(super) fn problem_of_chat(&self) -> Option<&str> {
         self.chat.as_ref().err().filter(|_| self.is_usual && self.roles.is_none()).map(String::as_str)
+    }
+
+    /// Variables of the configuration that the model's chat template does not read.
+    pub(super) fn unread_variables(&self) -> impl Iterator<Item = &str> {
+        let chat = self.chat.as_ref().ok().and_then(Option::as_ref);
+        let names = self.variables.iter().map(String::as_str);
+        names.filter(move |name| chat.is_some_and(|template| !template.reads(name)))
+    }
+
+    /// Whether the model's chat template writes today's date into a conversation.
+    pub(super) fn writes_date(&self, messages: &[Value]) -> bool {
+        self.chat.as_ref().is_ok_and(|chat| chat.as_ref().is_some_and(|template| template.writes_date(messages)))
     }
 
     /// Whether a prompt names a field.
