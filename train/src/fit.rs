@@ -76,6 +76,11 @@ impl Args {
         Ok(config)
     }
 
+    fn names_precision(&self, overrides: &[String]) -> Result<bool> {
+        let Some(path) = &self.config else { return Ok(false) };
+        Ok(Config::names_precision(&self.read(path)?, &path.display().to_string(), overrides)?)
+    }
+
     /// Keeps the adapters that `--only` names.
     fn choose(&self, config: &mut Config) -> Result<()> {
         let names: Vec<String> = config.adapter.iter().map(|adapter| adapter.name.clone()).collect();
@@ -157,7 +162,11 @@ impl Args {
         let mut own = load_run_with(directory.path(), &of_device)?;
         if let Some(mut asked) = asked {
             if self.config.is_some() {
-                (own.device, own.gpu_memory, own.precision) = (asked.device.clone(), asked.gpu_memory, asked.precision);
+                (own.device, own.gpu_memory) = (asked.device.clone(), asked.gpu_memory);
+                // What is not named was chosen when the run began.
+                if self.names_precision(&of_device)? {
+                    own.precision = asked.precision;
+                }
             }
             let as_own = |asked: Config| Config {
                 device: own.device.clone(),

@@ -248,13 +248,27 @@ fn a_run_goes_on_with_its_own_model_alone() {
 #[test]
 fn runs_in_doubles_end_with_the_same_bits() {
     let place = Place::new();
-    let configuration = configuration().replace("seed = 3", "seed = 3\nprecision = \"f64\"");
-    place.fit(&configuration, "whole", &[]);
-    let killed = stop_at(&place, &["fit", "config.toml", "--out", "run"], "run", "hrm-step-000010", "-KILL");
-    assert_eq!(killed.code, None, "killed");
-    let last = place.run(&["fit", "--out", "run", "--resume"]);
+    let begun_in = |precision: &str, run: &str| {
+        let set = format!("precision={precision}");
+        let killed =
+            stop_at(&place, &["fit", "config.toml", "--out", run, "--set", &set], run, "hrm-step-000010", "-KILL");
+        assert_eq!(killed.code, None, "killed");
+    };
+    place.fit(&configuration(), "whole", &["--set", "precision=f64"]);
+    begun_in("f64", "run");
+    // The file names none: the run stays in its own.
+    let last = place.run(&["fit", "config.toml", "--out", "run", "--resume"]);
     assert_eq!(last.code, Some(0), "{}", last.stderr);
     same(&place.path("whole"), &place.path("run"));
+    let checkpoints = |run: &str| {
+        let log = fs::read_to_string(place.path(run).join("metrics.jsonl")).unwrap();
+        log.matches("\"event\":\"checkpoint\"").count()
+    };
+    assert_eq!(checkpoints("whole"), checkpoints("run"));
+    begun_in("bf16", "other");
+    let last = place.run(&["fit", "--out", "other", "--resume", "--set", "precision=f32"]);
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
+    assert!(last.stderr.contains("resuming with products in f32; they were in bf16 before"), "{}", last.stderr);
 }
 
 /// What data gave is found again: the frozen backbone and the sequences are what they were.

@@ -197,6 +197,16 @@ impl Config {
         Ok(Self::resolved_with(&root, Path::new(file), false)?.0)
     }
 
+    /// Whether `text` or an assignment names a precision, which `"auto"` does not: what is not named is chosen when a run begins.
+    ///
+    /// # Errors
+    /// When the text, or an assignment, cannot be read.
+    pub fn names_precision(text: &str, file: &str, overrides: &[String]) -> Result<bool, ConfigError> {
+        let root = overridden(text, file, overrides)?;
+        let table = root.as_table("")?;
+        Ok(table.get("precision").is_some() && !read::precision_is_auto(table))
+    }
+
     fn resolved(root: &Node, file: &Path) -> Result<(Self, Vec<String>), ConfigError> {
         Self::resolved_with(root, file, true)
     }

@@ -151,7 +151,13 @@ fn difference(first: &Facts, other: &Facts) -> Option<String> {
         return Some(format!("another program: {}, not {}", other.program, first.program));
     }
     if let Some((wanted, found)) = first_difference(&first.config, &other.config) {
-        return Some(format!("another configuration: {found}, not {wanted}"));
+        let is_chosen = wanted.starts_with("precision");
+        let how = if is_chosen {
+            " (each process chooses what suits its device: write one into the configuration)"
+        } else {
+            ""
+        };
+        return Some(format!("another configuration: {found}, not {wanted}{how}"));
     }
     let Some((wanted, found)) = first.data.iter().zip(&other.data).find(|(wanted, found)| wanted != found) else {
         let (wanted, found) = (first.data.len(), other.data.len());

@@ -12,7 +12,7 @@ use super::start::Start;
 use super::transformer::Transformer;
 use super::truncate::{refusal, truncate, truncate_along_data};
 use super::{Failure, SMALLER_STEPS, Stop};
-use crate::config::{AdapterConfig, Config, TrainConfig};
+use crate::config::{AdapterConfig, Config, Precision, TrainConfig};
 use crate::format::thousands;
 use crate::parallel::Group;
 use crate::results::{
@@ -45,13 +45,12 @@ pub(super) struct Session<'a> {
     earlier_seconds: f64,
 }
 
-/// Whether a run that goes on has other settings than are stored. Paths that are relative to where it was begun are no others.
-fn is_another(directory: &RunDirectory, resolved: &str) -> bool {
-    let Ok(stored) = hankel_io::input::read_to_string(&directory.config()) else { return false };
+/// The settings that are stored, where a run goes on with others. Paths that are relative to where it was begun are no others.
+fn others_before(directory: &RunDirectory, resolved: &str) -> Option<Config> {
+    let stored = hankel_io::input::read_to_string(&directory.config()).ok().filter(|stored| stored != resolved)?;
     let (file, finder) = (directory.config().display().to_string(), Finder::new(directory.path()));
-    stored != resolved
-        && !Config::load_of_run(&stored, &file, &|path| finder.find(path), &[])
-            .is_ok_and(|config| config.to_toml() == resolved)
+    let stored = Config::load_of_run(&stored, &file, &|path| finder.find(path), &[]).ok()?;
+    Some(stored).filter(|stored| stored.to_toml() != resolved)
 }
 
 impl<'a> Session<'a> {
@@ -69,8 +68,15 @@ impl<'a> Session<'a> {
             directory.clean();
         }
         let resolved = config.to_toml();
-        if resume && writes && is_another(&directory, &resolved) {
+        if resume
+            && writes
+            && let Some(before) = others_before(&directory, &resolved)
+        {
             // It goes on with another device.
+            let [was, is] = [before.precision, config.precision].map(Precision::of_products);
+            if was != is {
+                tell!("resuming with products in {is}; they were in {was} before");
+            }
             directory.write(&directory.config(), &resolved)?;
         }
         // The first line of the log says it, which goes where the run begins again.
@@ -110,6 +116,10 @@ impl<'a> Session<'a> {
             device: Some(device.to_string()),
             processes: session.processes(),
         })?;
+        // Its event was written after its state, which says how much of the log is kept.
+        if let Some(last) = session.last_checkpoint().filter(|_| resume) {
+            session.note_checkpoint(&last)?;
+        }
         Ok(session)
     }
 
@@ -233,8 +243,12 @@ impl<'a> Session<'a> {
                 ),
                 None => format!("the state after step {} of `{stage}` was not saved", self.state.step),
             })?;
-        let path = path.strip_prefix(self.directory.path()).unwrap_or(&path).display().to_string();
-        Ok(self.log.write(&Event::Checkpoint { stage: stage.to_owned(), step: self.state.step, path })?)
+        self.note_checkpoint(&path)
+    }
+
+    fn note_checkpoint(&mut self, path: &Path) -> Result<()> {
+        let path = path.strip_prefix(self.directory.path()).unwrap_or(path).display().to_string();
+        Ok(self.log.write(&Event::Checkpoint { stage: self.state.name.clone(), step: self.state.step, path })?)
     }
 
     /// Whether a process was asked to end.
