@@ -7,8 +7,8 @@ use hankel_core::{Error, Gradients, Tensor};
 /// Parts of a loss that are to be added up, and its gradient.
 pub(super) type Differentiated = (Vec<Tensor>, Gradients);
 
-/// What `differentiate` gives for a batch, computed in slices of at most `size` sequences, which it is called with and their
-/// numbers. Of a packed batch, whose sequences are shorter than the longest, a slice has as many as have `tokens` tokens, where
+/// What `differentiate` gives for a batch, computed in slices of at most `size` sequences, or pairs of them, which it is called with and
+/// their numbers. Of a packed batch, whose sequences are shorter than the longest, a slice has as many as have `tokens` tokens, where
 /// that is given. Gradients are added in the order of [`sum`]; a batch of one slice is not copied.
 ///
 /// # Errors
@@ -45,7 +45,7 @@ fn firsts(batch: &Batch, size: usize, tokens: Option<usize>) -> Vec<usize> {
     let unit = if batch.preference.is_some() { 2 } else { 1 };
     let (count, documents) = (batch.document_count(), &batch.documents);
     let Some(tokens) = tokens.filter(|_| !documents.is_empty()) else {
-        return (0..count).step_by(size.max(1).next_multiple_of(unit)).collect();
+        return (0..count).step_by(size.max(1) * unit).collect();
     };
     let at = |document: usize| documents.get(document).copied().unwrap_or(batch.length);
     let mut firsts = vec![0];
@@ -76,7 +76,8 @@ mod tests {
         assert_eq!(firsts(&batch, 4, None), [0, 4]);
         let pairs = Batch { preference: Some(0.1), ..batch };
         assert_eq!(firsts(&pairs, 1, Some(10)), [0, 2, 4]);
-        assert_eq!(firsts(&pairs, 3, None), [0, 4]);
+        assert_eq!(firsts(&pairs, 2, None), [0, 4]);
+        assert_eq!(firsts(&Batch { preference: Some(0.1), ..Batch::blank(6, 9) }, 3, None), [0]);
         let rows = Batch::blank(6, 9);
         assert_eq!(firsts(&rows, 4, Some(10)), [0, 4]);
     }
