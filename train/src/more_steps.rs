@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use hankel_trainer::config::{AdapterConfig, Config, Keep, Schedule, TrainConfig};
+use hankel_trainer::format::counted;
 use hankel_trainer::run::{RunDirectory, checkpoint};
 
 /// Whether a `--set` changes the number of steps of `[train]` or of an adapter.
@@ -86,6 +87,14 @@ pub fn check(directory: &RunDirectory, before: &Config, now: &Config) -> Result<
              `patience` go by evaluations: {anew}",
             path.display(),
             state.step
+        );
+    }
+    let waited = state.progress.best.as_ref().map_or(0, |best| best.waited);
+    if let Some(patience) = was.patience.filter(|patience| is_at_end && waited >= *patience) {
+        bail!(
+            "{}: `{name}` was no better in its last {}, so that `patience` ends a longer run there, too: {anew}",
+            path.display(),
+            counted(patience as usize, "evaluation")
         );
     }
     if state.name == *name && is.steps.is_some_and(|steps| steps <= state.step) {

@@ -153,16 +153,23 @@ fn a_run_goes_on_for_more_steps_where_its_schedule_permits() {
         "begin a new run with `path = \"run/adapters/hrm\"`",
     ]);
     // One that was evaluated where a longer run is not may have kept what that one would not.
-    place.fit(&short.replace("eval_every = 10", "eval_every = 7\nkeep_checkpoints = 20"), "ended", &[]);
-    for entry in fs::read_dir(place.path("ended/checkpoints")).unwrap() {
-        let checkpoint = entry.unwrap().path();
-        if !checkpoint.ends_with("00-hrm-step-000060") {
-            fs::remove_dir_all(checkpoint).unwrap();
+    let ended = |name: &str, evaluations: &str, set: &[&str]| {
+        place.fit(&short.replace("eval_every = 10", &format!("{evaluations}\nkeep_checkpoints = 20")), name, set);
+        for entry in fs::read_dir(place.path(name).join("checkpoints")).unwrap() {
+            let checkpoint = entry.unwrap().path();
+            if !checkpoint.ends_with("00-hrm-step-000060") {
+                fs::remove_dir_all(checkpoint).unwrap();
+            }
         }
-    }
-    fs::remove_file(place.path("ended/result.json")).unwrap();
+        fs::remove_file(place.path(name).join("result.json")).unwrap();
+    };
+    ended("ended", "eval_every = 7", &[]);
     let longer = ["fit", "--out", "ended", "--resume", "--set", "train.steps=80"];
     place.run(&longer).refused(&["`hrm` was evaluated after its last step, 60", "(`eval_every` = 7)"]);
+    ended("waited", "eval_every = 30\npatience = 1", &["--set", "train.lr=0"]);
+    place
+        .run(&["fit", "--out", "waited", "--resume", "--set", "train.steps=80"])
+        .refused(&["no better in its last 1 evaluation,"]);
     let own = ["fit", "--out", "ended", "--resume", "--set", "adapter.hrm.train.steps=80"];
     place.run(&own).refused(&["`hrm` has no settings of training of its own: set `train.steps`"]);
     // A row without an adapter has learnt nothing that could be gone on from.
