@@ -6,7 +6,7 @@ use super::transformer::Transformer;
 use crate::config::{BackboneConfig, Config, NO_DOUBLES, Precision, model_directory};
 use crate::parallel::of_this_process;
 use anyhow::{Context, Result, bail, ensure};
-use hankel_core::gpu::GpuFacts;
+use hankel_core::gpu::{self, GpuFacts};
 use hankel_core::{DType, Device, Error, Tensor};
 use hankel_models::decoder::{CONFIG_FILE, LoadOptions, stored_weight};
 use hankel_models::gguf::is_gguf;
@@ -36,6 +36,14 @@ pub fn open_device(name: &str, memory: Option<f64>, precision: Precision) -> Res
     let device = Device::open(&of_this_process(name)).context("`device` cannot be used")?;
     if let Some(gpu) = device.gpu() {
         ensure!(precision != Precision::F64, "`precision` {NO_DOUBLES}");
+        let is_hardware = |facts: &&GpuFacts| facts.kind != "software";
+        let cards = gpu::devices().into_iter().filter(is_hardware).count();
+        ensure!(
+            name == of_this_process(name) || is_hardware(&gpu.facts()) || cards == 0,
+            "`device` cannot be used: {} is {}, a driver in software: start as many processes on this machine as it has cards ({cards})",
+            of_this_process(name),
+            gpu.facts().name
+        );
         warn_of_software(gpu.facts());
         gpu.set_budget(memory.map(|memory| (memory * f64::from(1 << 30)) as u64));
     }
