@@ -104,7 +104,7 @@ fn some_can_be_used(file: &Path, records: &Records, prompts: &Prompts) -> Result
     for (place, record) in &records.records {
         match prompts.of_line(record, &place.to_string()) {
             Ok(_) => return Ok(()),
-            Err(what) => _ = problem.get_or_insert_with(|| format!("{}:{place}: {what}", file.display())),
+            Err(what) => _ = problem.get_or_insert_with(|| format!("{}: {what}", records.problems.at(file, *place))),
         }
     }
     let why = problem.as_deref().or(records.problems.first()).unwrap_or("it is empty");

@@ -123,6 +123,10 @@ fn bad_prompts_are_named_and_files_without_any_refused() {
     place
         .run(&["predict", "model", "none.jsonl", "-o", "none.out"])
         .refused(&["nothing in none.jsonl can be used: none.jsonl:1"]);
+    place.write("array.json", "[\n{\"text\": \"the in\"}\n]");
+    place
+        .run(&["predict", "model", "array.json", "-o", "refused.jsonl"])
+        .refused(&["nothing in array.json can be used: array.json: item 1: "]);
     place.run(&["predict", "nowhere", "some.jsonl", "-o", "none.out"]).refused(&["nowhere"]);
     fs::create_dir(place.path("empty")).unwrap();
     place.run(&["predict", "empty", "some.jsonl", "-o", "none.out"]).refused(&["empty"]);

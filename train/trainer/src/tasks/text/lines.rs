@@ -12,12 +12,25 @@ const SHOWN: usize = 5;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems {
     messages: Vec<String>,
+    /// Whether places are those of items in an array, and not lines.
+    of_items: bool,
 }
 
 impl Problems {
-    /// Notes a problem of line `line` (from 1) of `path`.
-    pub fn add(&mut self, path: &Path, line: usize, what: &str) {
-        self.messages.push(format!("{}:{line}: {what}", path.display()));
+    /// Notes a problem at `place` of `path`: a line, or an item of an array (both from 1).
+    pub fn add(&mut self, path: &Path, place: usize, what: &str) {
+        self.messages.push(format!("{}: {what}", self.at(path, place)));
+    }
+
+    /// A place in words: `path:line`, or `path: item N` where the file is an array.
+    pub fn at(&self, path: &Path, place: usize) -> String {
+        let path = path.display();
+        if self.of_items { format!("{path}: item {place}") } else { format!("{path}:{place}") }
+    }
+
+    /// From here on places are items of an array.
+    pub(super) fn are_of_items(&mut self) {
+        self.of_items = true;
     }
 
     /// Notes a problem that has no line.

@@ -61,6 +61,7 @@ fn array(
         }
         Err(error) => return problems.note(format!("{}: the array is not valid JSON ({error})", path.display())),
     };
+    problems.are_of_items();
     for (index, item) in items.iter().enumerate() {
         let taken = match parse(item.get().as_bytes()) {
             Ok(item) if item.is_object() => take(index + 1, &item),
@@ -68,7 +69,7 @@ fn array(
             Err(error) => Err(format!("is not valid JSON ({error})")),
         };
         if let Err(problem) = taken {
-            problems.note(format!("{}: item {}: {problem}", path.display(), index + 1));
+            problems.add(path, index + 1, &problem);
         }
     }
 }
