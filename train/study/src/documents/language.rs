@@ -7,11 +7,6 @@ use hankel_trainer::format::thousands;
 use hankel_trainer::results::{AdapterResult, Scores};
 use std::fmt::Write;
 
-/// Seeds of every row.
-const SEEDS: usize = 3;
-/// Quantile 0.975 of Student's t with two degrees of freedom.
-const QUANTILE: f64 = 4.302_652_7;
-
 /// Right answers over texts as long as those trained on, those of the test split, and what was forgotten.
 type Measure = fn(&AdapterResult) -> f64;
 const AS_TRAINED: Measure = |row| primary(&row.validation);
@@ -21,11 +16,13 @@ const LOSS: Measure = |row| row.test.as_ref().unwrap().get("loss").unwrap();
 const ALL: [Measure; 3] = [AS_TRAINED, SCORE, FORGETTING];
 
 fn primary(scores: &Scores) -> f64 {
-    scores.get("exact_match").or_else(|| scores.get("rouge1")).unwrap()
+    ["exact_match", "rouge1", "accuracy"].into_iter().find_map(|metric| scores.get(metric)).unwrap()
 }
 
 struct Study {
+    /// In the order of their seeds.
     cells: Vec<Cell>,
+    seeds: usize,
     /// Of the points in the tables.
     label: &'static str,
     axis: &'static str,
@@ -34,43 +31,50 @@ struct Study {
 }
 
 impl Study {
-    fn read(experiment: &str, scale: &str, names: &'static [&'static str]) -> Self {
+    /// The rows of several scales are one table.
+    fn read(experiment: &str, scales: &[&str], names: &'static [&'static str]) -> Self {
         let mut cells = read_results(&root().join("docs/results/language")).unwrap();
-        cells.retain(|cell| cell.id.experiment == experiment && cell.id.scale.as_deref() == Some(scale));
-        let (axis, points): (_, &[&str]) = match (experiment, scale) {
-            ("turns", "small") => ("memory", &["everything", "states"]),
-            ("turns", _) => ("memory", &["states"]),
-            _ => ("weights", &["gguf"]),
+        cells.retain(|cell| {
+            cell.id.experiment == experiment && cell.id.scale.as_deref().is_some_and(|own| scales.contains(&own))
+        });
+        cells.sort_by_key(|cell| cell.id.axis("seed").map(str::to_owned));
+        let (label, axis, points): (_, _, &[&str]) = match (experiment, scales[0]) {
+            ("turns", "small") => ("memory", "memory", &["everything", "states"]),
+            ("turns", _) => ("memory", "memory", &["states"]),
+            ("documents", "quality") => ("task quality, length 1024, weights", "weights", &["gguf"]),
+            ("documents", _) => ("task qmsum, length 1024, weights", "weights", &["gguf"]),
+            _ => ("weights", "weights", &["gguf"]),
         };
-        assert_eq!(cells.len(), SEEDS * points.len());
-        let label = if experiment == "documents" { "task qmsum, length 1024, weights" } else { axis };
-        Study { cells, label, axis, points, names }
+        let seeds = if label.contains("quality") { 5 } else { 3 };
+        assert_eq!(cells.len(), seeds * points.len() * scales.len());
+        Study { cells, seeds, label, axis, points, names }
     }
 
     fn rows(&self, point: &str, name: &str) -> Vec<&AdapterResult> {
         let cells = self.cells.iter().filter(|cell| cell.id.axis(self.axis) == Some(point));
-        let row = |cell: &'_ Cell| cell.result.as_ref().unwrap().rows.iter().position(|row| row.name == name).unwrap();
-        cells.map(|cell| &cell.result.as_ref().unwrap().rows[row(cell)]).collect()
+        let rows = cells.filter_map(|cell| cell.result.as_ref().unwrap().rows.iter().find(|row| row.name == name));
+        rows.collect()
     }
 
     fn values(&self, point: &str, name: &str, measure: Measure) -> Vec<f64> {
-        self.rows(point, name).into_iter().map(measure).collect()
+        let values: Vec<f64> = self.rows(point, name).into_iter().map(measure).collect();
+        assert_eq!(values.len(), self.seeds, "{point} {name}");
+        values
     }
 
-    /// A difference from HRM, the half of its interval, and its two-sided p: that of a sign test for three that are the same.
+    /// A difference from HRM, the half of its interval, and its two-sided p: that of a sign test for seeds that are the same.
     fn compared(&self, point: &str, name: &str, measure: Measure) -> [f64; 3] {
         let [own, hrm] = [name, "hrm"].map(|name| self.values(point, name, measure));
         let differences: Vec<f64> = own.iter().zip(hrm).map(|(own, hrm)| own - hrm).collect();
-        assert_eq!(differences.len(), SEEDS, "{point} {name}");
+        let n = self.seeds as f64;
         let middle = mean(&differences);
-        let error = (differences.iter().map(|d| (d - middle).powi(2)).sum::<f64>() / 6.0).sqrt();
-        let t = (middle / error).abs();
+        let error = (differences.iter().map(|d| (d - middle).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt();
         let p = match (error > 1e-12, middle == 0.0) {
-            (true, _) => 1.0 - t / (2.0 + t * t).sqrt(),
+            (true, _) => beyond((middle / error).abs(), self.seeds - 1),
             (false, true) => 1.0,
-            (false, false) => 0.25,
+            (false, false) => 0.5_f64.powi(self.seeds as i32 - 1),
         };
-        [middle, QUANTILE * error, p]
+        [middle, quantile(self.seeds - 1) * error, p]
     }
 
     /// Whether the loss of a row still falls at the end, on average over the seeds.
@@ -120,6 +124,25 @@ impl Study {
     }
 }
 
+/// Quantile 0.975 of Student's t.
+fn quantile(degrees: usize) -> f64 {
+    match degrees {
+        2 => 4.302_652_7,
+        4 => 2.776_445_1,
+        _ => unreachable!("no study has {} seeds", degrees + 1),
+    }
+}
+
+/// The probability of a larger |t|.
+fn beyond(t: f64, degrees: usize) -> f64 {
+    let x = t / (degrees as f64 + t * t).sqrt();
+    match degrees {
+        2 => 1.0 - x,
+        4 => 1.0 - x * (3.0 - x * x) / 2.0,
+        _ => unreachable!("no study has {} seeds", degrees + 1),
+    }
+}
+
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
@@ -127,20 +150,21 @@ fn mean(values: &[f64]) -> f64 {
 #[test]
 fn turns_are_their_result() {
     for scale in ["small", "smollm2"] {
-        Study::read("turns", scale, &["none", "hrm", "delta", "lora"]).tables_are_on(&page("language.md"));
+        Study::read("turns", &[scale], &["none", "hrm", "delta", "lora"]).tables_are_on(&page("language.md"));
     }
 }
 
 #[test]
 fn meetings_are_their_result() {
-    Study::read("documents", "qmsum", &["none", "hrm", "lora", "lora-mlp"]).tables_are_on(&page("language.md"));
+    let names = &["none", "hrm", "lora", "dora", "adalora", "lora-mlp"];
+    Study::read("documents", &["qmsum", "qmsum-rivals"], names).tables_are_on(&page("language.md"));
 }
 
 #[test]
 fn entities_are_their_result() {
     let names = &["none", "hrm", "householder-2", "lora", "dora", "adalora", "lora-mlp"];
     let page = page("language.md");
-    let study = Study::read("entities", "full", names);
+    let study = Study::read("entities", &["full"], names);
     study.tables_are_on(&page);
     // By the rule of state.md: the loss of guessing, among five boxes, in place of what was gained.
     let still_learn = |name: &str| {
