@@ -65,7 +65,9 @@ impl Subject {
             }
             return Ok(Self::Adapter { adapter: bytes.parse(path)?, hashes });
         }
-        if ArrayFormat::of(path).is_none() && path.extension().is_none_or(|extension| extension != "mat") {
+        if ArrayFormat::of(path).is_none()
+            && path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("mat"))
+        {
             bail!("{} is neither an adapter directory nor a file of matrices (.safetensors, .npz)", path.display());
         }
         let bytes = hankel_io::input::read(path)?;
@@ -191,12 +193,14 @@ pub fn note_on_plant(facts: &PlantFacts) -> String {
     match facts.kept_poles {
         0 => {}
         1 => {
-            out += "1 pole is not inside the stability boundary: its part is kept, all numbers are those of the stable part\n";
+            out += "1 pole is not inside the stability boundary, or next to it: its part is kept, all numbers are those of the rest, without \
+                    what rounding changes in the part that is kept\n";
         }
         n => {
             let _ = writeln!(
                 out,
-                "{n} poles are not inside the stability boundary: their part is kept, all numbers are those of the stable part"
+                "{n} poles are not inside the stability boundary, or next to it: their part is kept, all numbers are those of the rest, \
+                 without what rounding changes in the part that is kept"
             );
         }
     }

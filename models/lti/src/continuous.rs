@@ -112,8 +112,7 @@ impl Bilinear {
         };
         let moduli: Vec<f64> = poles.iter().map(|pole| pole.norm()).collect();
         // Integrators have no speed. Beyond a factor of 1e12 one end or the other is nearer the circle than Gramians are computed (R2).
-        let negligible = if a.modes().is_some() { 1e-12 } else { 1e-6 };
-        let least = negligible * moduli.iter().copied().fold(0.0, f64::max);
+        let least = 1e-12 * moduli.iter().copied().fold(0.0, f64::max);
         let speeds = || moduli.iter().zip(&integrators).filter(|(m, zero)| **m > zero.max(least)).map(|(m, _)| *m);
         let rate = speeds().fold(0.0, f64::max).sqrt() * speeds().fold(f64::INFINITY, f64::min).sqrt();
         let mut rate = if rate.is_finite() && rate > 0.0 { rate } else { 1.0 };
@@ -309,6 +308,24 @@ mod tests {
                 for mode in image.modes().unwrap() {
                     assert!(mode.pole() == mode.pole().clamped(), "{slow}: {mode:?}");
                 }
+            }
+        }
+    }
+
+    /// Of a dense matrix, too, where eleven orders of magnitude lie between the poles, beside an integrator or not.
+    #[test]
+    fn stiff_matrices_keep_their_slow_poles() {
+        for fast in [1e6, 1e8, 1e9] {
+            for slow in [-0.01, 0.0] {
+                let poles = [slow, -0.3, -0.5, -0.8, -fast];
+                let a = StateMatrix::Dense(Mat::from_fn(5, 5, |i, j| match (i == j, j) {
+                    (true, _) => poles[i],
+                    (false, 4) => 1.0,
+                    _ => 0.0,
+                }));
+                let slowest = if slow == 0.0 { 0.3 } else { 0.01 };
+                let rate = Bilinear::of(&a).unwrap().rate;
+                assert!((rate / (slowest * fast).sqrt() - 1.0).abs() < 1e-6, "{fast:e} {slow}: {rate:e}");
             }
         }
     }

@@ -185,8 +185,8 @@ impl Certificate {
     pub fn of_system(orders: OrderChoice, system: LayerCertificate, plant: Option<PlantFacts>) -> Self {
         Self {
             plant,
-            note: "Norms are H-infinity and H2 norms of the system; of one with poles outside the stability boundary those of \
-                   its stable part, the other part is kept. In continuous time hinf_error_frequency is the angle \
+            note: "Norms are H-infinity and H2 norms of the system; of one with poles outside the stability boundary, or \
+                   next to it, those of the rest: their part is kept, and what rounding changes in it is in no number. In continuous time hinf_error_frequency is the angle \
                    2 atan(omega / rate) of the bilinear map; H2 norms are those of continuous time, null where a direct term makes \
                    them infinite."
                 .into(),

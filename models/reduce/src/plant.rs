@@ -5,7 +5,7 @@
 use super::analysis::{LayerAnalysis, overflow};
 use super::layer::{LayerReduction, Purpose, reduce_and_store};
 use super::options::{Gramians, ReduceError, Result};
-use faer::{Mat, MatRef, Scale};
+use faer::{Mat, Scale};
 use hankel_files::system_file::{StoredSystem, Time};
 use hankel_lti::continuous::{Bilinear, Continuous, Matrices, Original};
 use hankel_lti::coordinates::{AsStored, near_normal};
@@ -333,8 +333,8 @@ impl Plant {
         Ok(LinearSystem::with_any_poles(a, b, c, Some(d))?)
     }
 
-    /// How far the kept part of `other` is from this one: 0 for the same numbers, else the largest gain of the difference on the unit
-    /// circle, relative to `size`.
+    /// How far the kept part of `other` is from this one: the largest gain of the difference on the circle of radius 1/2, relative to
+    /// `size`. All poles that are kept lie outside that circle, where those on the unit circle have no gain that is finite.
     ///
     /// # Errors
     /// Different numbers of inputs, outputs or kept states.
@@ -348,17 +348,11 @@ impl Plant {
             ))
             .into());
         }
-        let close = |x: MatRef<'_, f64>, y: MatRef<'_, f64>| {
-            x.shape() == y.shape() && (x.nrows() == 0 || x.ncols() == 0 || (x - y).norm_max() <= 1e-13 * x.norm_max())
+        // `C (z - A)^-1 B` at `z / 2` is `C (z - 2 A)^-1 (2 B)`.
+        let system = |kept: &Kept| {
+            let twice = StateMatrix::Dense(kept.a.to_dense() * Scale(2.0));
+            LinearSystem::with_any_poles(twice, &kept.b * Scale(2.0), kept.c.clone(), None)
         };
-        let (a, b) = (one.a.to_dense(), two.a.to_dense());
-        if close(a.as_ref(), b.as_ref())
-            && close(one.b.as_ref(), two.b.as_ref())
-            && close(one.c.as_ref(), two.c.as_ref())
-        {
-            return Ok(0.0);
-        }
-        let system = |kept: &Kept| LinearSystem::with_any_poles(kept.a.clone(), kept.b.clone(), kept.c.clone(), None);
         let difference = system(one)?.difference(&system(two)?)?;
         let largest = hinf_sweep(&FrequencyResponse::new(&difference))?.value;
         Ok(if largest == 0.0 { 0.0 } else { largest / size })

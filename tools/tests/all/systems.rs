@@ -252,6 +252,54 @@ fn a_plant_in_continuous_time_keeps_its_integrators() {
     fail(dir, &["reduce", "timed.npz", "-o", "o.npz", "--order", "1"], 2, &["2 poles", "kept in any case"]);
 }
 
+/// Ten orders of magnitude between the poles of a dense matrix: all are stable. Gains at low frequencies are the sums of four low passes.
+#[test]
+fn stiff_plants_are_reduced_as_a_whole() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let poles = [-0.01, -0.3, -0.5, -0.8, -1e10];
+    let a = Mat::from_fn(5, 5, |i, j| if i == j { poles[i] } else { f64::from(u8::from(j == 4)) });
+    let (b, c) = (Mat::from_fn(5, 1, |i, _| [0.0, 1e10][i / 4]), Mat::from_fn(1, 5, |_, j| [1.0, 0.0][j / 4]));
+    let dt = Mat::zeros(1, 1);
+    write_arrays(&dir.join("s.npz"), &[("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("dt", dt.as_ref())]);
+    let text = succeed(dir, &["inspect", "s.npz", "--norms", "--json"]);
+    let facts = serde_json::from_str::<Value>(&text).unwrap();
+    let gain: f64 = poles[..4].iter().map(|pole| -1.0 / pole).sum();
+    let norm = facts[0]["norms"]["hinf"].as_f64().unwrap();
+    assert!((norm / gain - 1.0).abs() < 1e-6 && facts[0]["plant"]["kept_poles"] == 0, "{norm} {gain}");
+    succeed(dir, &["reduce", "s.npz", "-o", "r.npz", "--order", "4"]);
+    let certificate = fs::read_to_string(dir.join("r.npz.certificate.json")).unwrap();
+    let facts = serde_json::from_str::<Certificate>(&certificate).unwrap().layers.remove(0).facts;
+    // The fast pole is left out, whose low pass has a gain of 1e-10 in each of the four.
+    assert!(facts.hinf_error < 1e-8 && facts.proved, "{:e}", facts.hinf_error);
+    succeed(dir, &["verify", "s.npz", "r.npz"]);
+}
+
+/// A double integrator beside a slow pole, in coordinates that mix them; and an integrator in other units, which is the same part.
+#[test]
+fn kept_parts_are_compared_where_they_have_gains() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let write = |name: &str, a: &[[f64; 3]; 3], b: [f64; 3], c: [f64; 3]| {
+        let a = Mat::from_fn(3, 3, |i, j| a[i][j]);
+        let (b, c, dt) = (Mat::from_fn(3, 1, |i, _| b[i]), Mat::from_fn(1, 3, |_, j| c[j]), Mat::zeros(1, 1));
+        let arrays = [("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("dt", dt.as_ref())];
+        write_arrays(&dir.join(name), &arrays);
+    };
+    let mixed = [[-2.0, 1.0, -0.96875], [-4.0, 2.0, -1.953125], [0.0, 0.0, -0.015625]];
+    write("double.npz", &mixed, [0.0, 2.0, 1.0], [5.0, -2.0, 5.0]);
+    succeed(dir, &["reduce", "double.npz", "-o", "r.npz", "--order", "2"]);
+    succeed(dir, &["verify", "double.npz", "r.npz"]);
+    let plain = [[0.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, -5.0]];
+    write("one.npz", &plain, [1.0, 1.0, 1.0], [0.1, 1.0, 0.001]);
+    write("units.npz", &plain, [2.0, 1.0, 1.0], [0.05, 1.0, 0.001]);
+    write("other.npz", &plain, [2.0, 1.0, 1.0], [0.1, 1.0, 0.001]);
+    succeed(dir, &["reduce", "one.npz", "-o", "small.npz", "--order", "2"]);
+    fs::remove_file(dir.join("small.npz.certificate.json")).unwrap();
+    succeed(dir, &["verify", "units.npz", "small.npz"]);
+    fail(dir, &["verify", "other.npz", "small.npz"], 1, &["was to be kept"]);
+}
+
 /// `[1 / (s + 1), 1e-3 / (s + 100)]`: the second input is the error of what keeps the first singular vector of B.
 #[test]
 fn what_is_said_of_a_part_is_not_taken_for_the_whole() {
