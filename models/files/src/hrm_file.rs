@@ -2,7 +2,7 @@
 
 use super::arrays::{Array, NamedArrays, Precision, parse, serialize};
 use super::error::{Result, WeightsError};
-use super::hrm_config::{HrmConfigFile, HrmForm, HrmMode, StreamSite};
+use super::hrm_config::{Discretization, HrmConfigFile, HrmForm, HrmMode, StreamSite};
 use hankel_io::{Existing, write_folder};
 use hankel_lti::{Mode, Shared};
 use sha2::{Digest, Sha256};
@@ -262,10 +262,16 @@ fn parse_config(path: &Path, bytes: &[u8]) -> Result<HrmConfigFile> {
         }
         None => return Err(WeightsError::content(path, "there is no peft_type; expected \"HRM\"")),
     }
-    serde_path_to_error::deserialize(value).map_err(|error| {
+    let config: HrmConfigFile = serde_path_to_error::deserialize(value).map_err(|error| {
         let is_known = error.path().iter().len() > 0;
         malformed(if is_known { error.to_string() } else { error.into_inner().to_string() })
-    })
+    })?;
+    // A hold of real decay rates has positive poles.
+    if config.mode != HrmMode::Positive && config.discretization != Discretization::Free {
+        let reason = format!("mode {:?} goes with the discretization \"free\" only", config.mode.name());
+        return Err(WeightsError::content(path, reason));
+    }
+    Ok(config)
 }
 
 fn read_layers(path: &Path, config: HrmConfigFile, arrays: NamedArrays) -> Result<HrmAdapterFile> {

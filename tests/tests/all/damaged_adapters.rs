@@ -95,6 +95,21 @@ fn weights_that_are_not_there_are_named() {
     }
 }
 
+/// A hold of real decay rates has positive poles: programs would read other modes under one as different systems.
+#[test]
+fn modes_that_go_with_no_hold_are_refused() {
+    let folder = copy(&originals().path().join("hrm"));
+    let path = folder.path().join("adapter_config.json");
+    let mut config: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    config["mode"] = "signed".into();
+    fs::write(&path, config.to_string()).unwrap();
+    assert!(AdapterSet::load(folder.path(), &sizes().placement(), 16).is_ok());
+    config["discretization"] = "zoh".into();
+    fs::write(&path, config.to_string()).unwrap();
+    let message = AdapterSet::load(folder.path(), &sizes().placement(), 16).err().unwrap().to_string();
+    assert!(message.contains("goes with the discretization \"free\" only"), "{message}");
+}
+
 proptest! {
     #![proptest_config(hankel_tests::cases(300))]
     #[test]

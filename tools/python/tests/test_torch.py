@@ -432,6 +432,9 @@ def test_refusals_say_what_is_wrong(repository, families, llama_run, tmp_path):
         (llama_run / "adapters/paper/adapter_model.safetensors").read_bytes()
     )
     assert "peft.PeftModel" in refusal(tmp_path / "bad")
+    config = json.loads((llama_run / "adapters/paper/adapter_config.json").read_text())
+    (tmp_path / "bad/adapter_config.json").write_text(json.dumps(config | {"mode": "signed", "discretization": "zoh"}))
+    assert "goes with the discretization 'free' only" in refusal(tmp_path / "bad")
     with pytest.raises(AdapterError, match="width 32, the model"):
         load_adapter(pretrained(repository / "tests/golden/mistral/window/hf"), llama_run / "adapters/paper")
     with pytest.raises(AdapterError, match="not supported; llama"):

@@ -134,6 +134,8 @@ def _read_hrm(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) ->
     _choice(path, "input", full["input"], ("residual", "norm", "sublayer"))
     _choice(path, "discretization", full["discretization"], ("free", "zoh", "zoh-clamped"))
     _choice(path, "site", full["site"], ("mlp", "attention", "both"))
+    if full["mode"] != "positive" and full["discretization"] != "free":
+        raise AdapterError(f"{path}: mode {full['mode']!r} goes with the discretization 'free' only, found {full['discretization']!r}")
     groups: dict[Place, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         place, entry = _place(path, name, "hrm")
