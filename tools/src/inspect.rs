@@ -6,7 +6,7 @@ use crate::pictures::{self, Decay, decay_chart};
 use crate::progress::Progress;
 use crate::subject::{SYSTEM_LABEL, Subject, assumed_time, note_on_plant};
 use crate::targets::{check_distinct, check_new_file};
-use crate::text::{self, decay, number};
+use crate::text::{self, decay, number, number_above};
 use anyhow::{Result, anyhow, bail};
 use faer::{Mat, MatRef, c64};
 use hankel_files::system_file::{ArrayFormat, arrays_to_bytes};
@@ -288,7 +288,7 @@ fn report(facts: &[LayerFacts], clock: Clock) -> String {
     let columns = std::iter::once(("", Align::Left)).chain(headings.iter().map(|h| (h.as_str(), Align::Right)));
     let mut bounds = text::table(columns);
     for f in facts {
-        let cells = kept.iter().map(|&r| f.error_bounds.get(r).map_or(String::new(), |b| number(*b)));
+        let cells = kept.iter().map(|&r| f.error_bounds.get(r).map_or(String::new(), |b| number_above(*b)));
         bounds.row(std::iter::once(f.layer.clone()).chain(cells));
     }
     out += &bounds.to_string();
@@ -319,7 +319,8 @@ fn norms(facts: &[LayerFacts], clock: Clock) -> String {
     ]);
     for f in facts {
         let Some(norms) = &f.norms else { continue };
-        let numbers = [norms.hinf, clock.frequency(norms.hinf_frequency), norms.hinf_upper, norms.h2].map(number);
+        let at = clock.frequency(norms.hinf_frequency);
+        let numbers = [number(norms.hinf), number(at), number_above(norms.hinf_upper), number(norms.h2)];
         table.row(std::iter::once(f.layer.clone()).chain(numbers));
     }
     format!("\nNorms; the first is attained at a frequency in {}\n\n{table}", clock.frequencies())

@@ -397,7 +397,7 @@ pub fn report(certificate: &Certificate) -> String {
             number(f.hinf_error),
             number_above(f.hinf_error_upper),
             proved(f).into(),
-            f.error_bound.map_or("none".into(), number),
+            f.error_bound.map_or("none".into(), number_above),
             holds_of(f).into(),
             if f.hinf_norm > 0.0 { number(f.hinf_error / f.hinf_norm) } else { "-".into() },
             number(f.lower_bound),
@@ -424,7 +424,7 @@ pub fn report(certificate: &Certificate) -> String {
         number(total.hinf_error),
         String::new(),
         String::new(),
-        total.error_bound.map_or("none".into(), number),
+        total.error_bound.map_or("none".into(), number_above),
         holds(total.holds).into(),
     ]);
     let mut out = format!(
@@ -542,7 +542,7 @@ fn weighted_report(certificate: &Certificate) -> String {
         table.row([
             layer.layer.clone(),
             number(f.hinf_error),
-            f.error_bound.map_or("none".into(), number),
+            f.error_bound.map_or("none".into(), number_above),
             share(f.hinf_error, f.hinf_norm),
             f.h2_error.map_or(infinite.into(), number),
             f.h2_error.zip(f.h2_norm).map_or("-".into(), |(error, norm)| share(error, norm)),

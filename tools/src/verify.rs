@@ -197,7 +197,7 @@ fn report(verification: &Verification, certified: bool, aside: Option<usize>) ->
             number(f.hinf_error),
             number_above(f.hinf_error_upper),
             proved(f).into(),
-            f.error_bound.map_or("none".into(), number),
+            f.error_bound.map_or("none".into(), number_above),
             holds_of(f).into(),
             match (certified, layer.problems.is_empty()) {
                 (false, true) => "none made",
@@ -221,7 +221,7 @@ fn report(verification: &Verification, certified: bool, aside: Option<usize>) ->
             layer.layer.clone(),
             number(f.hinf_error),
             number_above(f.hinf_error_upper),
-            f.error_bound.map_or("none".into(), number),
+            f.error_bound.map_or("none".into(), number_above),
             holds(f.holds).into(),
         ]);
     }

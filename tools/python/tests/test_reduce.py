@@ -1,6 +1,7 @@
 """``hankel.reduce`` and its companions against python-control and pyMOR, and what they take and refuse."""
 
 import multiprocessing
+import subprocess
 import sys
 import threading
 import time
@@ -328,6 +329,20 @@ def test_a_claim_is_a_certificate_about_what_is_given():
     assert "about errors under weights: give weight=" in problem(weighted)
     assert "claims nothing under a weight" in problem(plain, weight=weight)
     assert hankel.verify((a, b, c), plain) and hankel.verify((a, b, c), weighted, weight=weight)
+
+
+def test_a_certificate_of_a_band_needs_no_weight(programs, tmp_path):
+    a, b, c, _ = random_system(3, states=8)
+    np.savez(tmp_path / "plant.npz", A=a, B=b, C=c, dt=1.0)
+    command = [programs / "bt", "reduce", "plant.npz", "-o", "small.npz", "--order", "4", "--band", "0.1,1"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    certificate = hankel.Certificate.from_json((tmp_path / "small.npz.certificate.json").read_text())
+    small = np.load(tmp_path / "small.npz")
+    reduced = tuple(small[name] for name in "ABCD" if name in small)
+    assert certificate.weighted is not None and hankel.verify((a, b, c), reduced, certificate)
+    weight = hankel.System(0.5 * np.eye(b.shape[1]), np.eye(b.shape[1]), np.eye(b.shape[1]))
+    with pytest.raises(hankel.HankelError, match="claims nothing under a weight"):
+        hankel.verify((a, b, c), reduced, certificate, weight=weight)
 
 
 def test_arguments_stay_as_they_are():

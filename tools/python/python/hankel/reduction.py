@@ -122,9 +122,11 @@ def verify(
         raise HankelError(f"a {type(certificate).__name__} is not a Certificate; Certificate.from_json reads the text of one")
     if certificate is not None:
         given = weight is not None or output_weight is not None
-        if certificate.weighted is not None and not given:
+        # Of a band (`bt reduce --band`) the certificate has the frequencies itself.
+        of_band = "band" in (certificate.weighted or {})
+        if certificate.weighted is not None and not given and not of_band:
             raise HankelError("the certificate is about errors under weights: give weight= or output_weight=, as to hankel.reduce")
-        if certificate.weighted is None and given:
+        if (certificate.weighted is None or of_band) and given:
             raise HankelError("the certificate claims nothing under a weight: leave out weight= and output_weight=")
     claim = None if certificate is None else certificate.to_json()
     problems, measured = _hankel.verify(understand(full)[0], understand(reduced)[0], claim, _weight(weight), _weight(output_weight))
