@@ -286,7 +286,7 @@ fn kept_parts_are_compared_where_they_have_gains() {
         let arrays = [("A", a.as_ref()), ("B", b.as_ref()), ("C", c.as_ref()), ("dt", dt.as_ref())];
         write_arrays(&dir.join(name), &arrays);
     };
-    let mixed = [[-2.0, 1.0, -0.96875], [-4.0, 2.0, -1.953125], [0.0, 0.0, -0.015625]];
+    let mixed = [[-2.0, 1.0, -0.96875], [-4.0, 2.0, -1.953_125], [0.0, 0.0, -0.015_625]];
     write("double.npz", &mixed, [0.0, 2.0, 1.0], [5.0, -2.0, 5.0]);
     succeed(dir, &["reduce", "double.npz", "-o", "r.npz", "--order", "2"]);
     succeed(dir, &["verify", "double.npz", "r.npz"]);
