@@ -21,7 +21,7 @@ use hankel_reduce::{
 };
 use std::path::{Path, PathBuf};
 
-/// What rounding may change in the part of a system that is kept, relative to the norm of the other part.
+/// What rounding may change in the part of a system that is kept, relative to its gain.
 pub const KEPT_TOLERANCE: f64 = 1e-8;
 
 /// Where the certificate of a reduced system file goes: for `NAME.npz`, `NAME.npz.certificate.json` beside it.
@@ -331,7 +331,7 @@ fn reduce_file(
     let kept = plant.kept_deviation(&stored, reduction.certificate.hinf_norm)?;
     if kept > KEPT_TOLERANCE {
         bail!(
-            "{}: the part that is kept would change by {kept:.1e} of the norm; its poles are too close to those of the stable part",
+            "{}: the part that is kept would change by {kept:.1e} of its gain; its poles are too close to those of the stable part",
             args.system.display()
         );
     }
@@ -494,8 +494,9 @@ fn note_on_slow_poles(label: &str, facts: &SystemCertificate) -> String {
 /// What the errors can cost the task, if states were shared out by that.
 fn task_report(certificate: &Certificate) -> String {
     let Some(task) = &certificate.task else { return String::new() };
-    let bound =
-        task.change_of_loss_bound.map_or_else(String::new, |bound| format!(", by their bounds {}", number(bound)));
+    let bound = task
+        .change_of_loss_bound
+        .map_or_else(String::new, |bound| format!(", by their bounds {}", number_above(bound)));
     format!(
         "\nTo first order these errors change the loss of {} ({}) by at most {}{bound}; that is not a guarantee.\n",
         task.file.file,

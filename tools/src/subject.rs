@@ -192,15 +192,12 @@ pub fn note_on_plant(facts: &PlantFacts) -> String {
     }
     match facts.kept_poles {
         0 => {}
-        1 => {
-            out += "1 pole is not inside the stability boundary, or next to it: its part is kept, all numbers are those of the rest, without \
-                    what rounding changes in the part that is kept\n";
-        }
         n => {
+            let poles = if n == 1 { "1 pole is".to_owned() } else { format!("{n} poles are") };
             let _ = writeln!(
                 out,
-                "{n} poles are not inside the stability boundary, or next to it: their part is kept, all numbers are those of the rest, \
-                 without what rounding changes in the part that is kept"
+                "{poles} on, outside or next to the stability boundary and kept: all numbers are those of the rest, and rounding of what \
+                 is kept is in none"
             );
         }
     }

@@ -164,7 +164,7 @@ fn plant_problems(full: &Plant, reduced: &Plant, certificate: Option<&Certificat
     }
     let kept = full.kept_deviation(reduced, norm)?;
     if kept > KEPT_TOLERANCE || kept.is_nan() {
-        problems.push(format!("the part that was to be kept has changed by {kept:.1e} of the norm"));
+        problems.push(format!("the part that was to be kept has changed by {kept:.1e} of its gain"));
     }
     if let Some(certificate) = certificate {
         let (claimed, found) = (certificate.plant.unwrap_or_default(), full.facts().unwrap_or_default());

@@ -334,7 +334,8 @@ impl Plant {
     }
 
     /// How far the kept part of `other` is from this one: the largest gain of the difference on the circle of radius 1/2, relative to
-    /// `size`. All poles that are kept lie outside that circle, where those on the unit circle have no gain that is finite.
+    /// its own there, or to a millionth of `size`, the norm of the other part, if that is more. All poles that are kept lie outside that
+    /// circle; those on the unit circle have no finite gain there.
     ///
     /// # Errors
     /// Different numbers of inputs, outputs or kept states.
@@ -353,11 +354,15 @@ impl Plant {
             let twice = StateMatrix::Dense(kept.a.to_dense() * Scale(2.0));
             LinearSystem::with_any_poles(twice, &kept.b * Scale(2.0), kept.c.clone(), None)
         };
-        let difference = system(one)?.difference(&system(two)?)?;
-        let largest = hinf_sweep(&FrequencyResponse::new(&difference))?.value;
-        Ok(if largest == 0.0 { 0.0 } else { largest / size })
+        let (one, two) = (system(one)?, system(two)?);
+        let gain = |system: &LinearSystem| Ok::<f64, LtiError>(hinf_sweep(&FrequencyResponse::new(system))?.value);
+        let largest = gain(&one.difference(&two)?)?;
+        Ok(if largest == 0.0 { 0.0 } else { largest / gain(&one)?.max(WEAK * size) })
     }
 }
+
+/// A kept part whose gain is a smaller share of the other part's norm is no more than the rounding of a projection.
+const WEAK: f64 = 1e-6;
 
 /// A part that is kept, without states.
 fn no_states(inputs: usize, outputs: usize) -> Kept {
