@@ -24,8 +24,9 @@ use std::sync::{Arc, OnceLock};
 const FUEL: u64 = 1_000_000;
 /// The name under which the environment has the template.
 const NAME: &str = "chat template";
-/// The function that gives today's date.
+/// The function that gives today's date, and a variable, which no template can name, under which it gives another one.
 const CLOCK: &str = "strftime_now";
+const ANOTHER_DAY: &str = "another day";
 /// Result of this module: the message says what is wrong with the template or the conversation.
 pub type Result<T> = std::result::Result<T, String>;
 
@@ -58,8 +59,8 @@ pub struct ChatTemplate {
 #[derive(Debug, Clone)]
 struct Program {
     environment: Arc<Environment<'static>>,
-    /// Names that the template reads and does not set before.
-    variables: Arc<HashSet<String>>,
+    /// The names in it, whatever they are of.
+    names: Arc<HashSet<String>>,
     /// Whether the template itself marks what the assistant writes, by `{% generation %}`.
     is_marked: bool,
     /// Set when a render took too long: the next one would, too.
@@ -68,18 +69,14 @@ struct Program {
 
 impl Program {
     fn compile(source: &str) -> Result<Self> {
+        let is_of_names = |c: char| c.is_alphanumeric() || c == '_';
+        let names = source.split(|c| !is_of_names(c)).map(str::to_owned).collect();
         // Jinja reads all line ends as one.
         let source = source.replace("\r\n", "\n").replace('\r', "\n");
         let (source, is_marked) = answers::replace_marks(&source);
-        let compile = move || {
-            let environment = environment(&source)?;
-            let variables = environment.get_template(NAME)?.undeclared_variables(false);
-            Ok((environment, variables))
-        };
-        let compiled = apart::run(move || compile().map_err(|error: Error| explain(&error)));
-        let (environment, variables) = compiled.map_err(|failure| failure.to_string())??;
-        let (environment, variables) = (Arc::new(environment), Arc::new(variables));
-        Ok(Program { environment, variables, is_marked, is_too_slow: Arc::default() })
+        let environment = apart::run(move || environment(&source).map_err(|error| explain(&error)));
+        let environment = Arc::new(environment.map_err(|failure| failure.to_string())??);
+        Ok(Program { environment, names: Arc::new(names), is_marked, is_too_slow: Arc::default() })
     }
 }
 
@@ -112,18 +109,17 @@ impl ChatTemplate {
         template
     }
 
-    /// Whether the template, or the one for tools, reads a variable.
-    pub fn reads(&self, name: &str) -> bool {
+    /// Whether the template, or the one for tools, has a name in it. A variable whose name it does not have is not read.
+    pub fn names(&self, name: &str) -> bool {
         let for_tools = self.for_tools.iter().filter_map(|program| program.as_ref().ok());
-        for_tools.chain([&self.program]).any(|program| program.variables.contains(name))
+        for_tools.chain([&self.program]).any(|program| program.names.contains(name))
     }
 
-    /// Whether the text of `messages` tells today's date.
-    pub fn writes_date(&self, messages: &[Json]) -> bool {
-        // A value in the place of the function cannot be called.
-        self.reads(CLOCK)
-            && self.render(messages, false).is_ok()
-            && self.with(CLOCK, Json::Null).render(messages, false).is_err()
+    /// Whether `text`, that of `messages`, is another on another day.
+    pub fn tells_date(&self, messages: &[Json], text: &str) -> bool {
+        let is_same =
+            || self.with(ANOTHER_DAY, Json::Bool(true)).render(messages, false).is_ok_and(|other| other == text);
+        self.names(CLOCK) && !is_same()
     }
 
     /// The template that writes: the one for tools where there are any, as in transformers.
@@ -255,11 +251,16 @@ fn explain(error: &Error) -> String {
 }
 
 /// Today's date and time, in the local time zone; every call of a process gets the same.
-fn now(format: &str) -> std::result::Result<String, Error> {
+fn now(state: &minijinja::State<'_, '_>, format: &str) -> std::result::Result<String, Error> {
     static NOW: OnceLock<jiff::Zoned> = OnceLock::new();
-    let now = NOW.get_or_init(jiff::Zoned::now);
-    jiff::fmt::strtime::format(format, now)
-        .map_err(|error| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {error}")))
+    let refuse = |error| Error::new(ErrorKind::InvalidOperation, format!("{CLOCK}: {error}"));
+    let mut now = NOW.get_or_init(jiff::Zoned::now).clone();
+    if state.lookup(ANOTHER_DAY).is_some() {
+        // Another year, month, day of the month and of the week, hour, minute and second.
+        let before = jiff::Span::new().days(398).hours(5).minutes(7).seconds(11);
+        now = now.checked_sub(before).map_err(refuse)?;
+    }
+    jiff::fmt::strtime::format(format, &now).map_err(refuse)
 }
 
 #[cfg(test)]
@@ -268,15 +269,18 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn variables_are_those_that_are_read() {
-        let source = "{%- set own = 1 -%}{%- macro say(word) -%}{{ word }}{{ tone }}{%- endmacro -%}\
-                      {%- if date is not defined -%}{%- set date = strftime_now('%Y') -%}{%- endif -%}\
-                      {%- for m in messages -%}{{ own }}{{ say(m.content) }}{{ date }}{%- endfor -%}";
+    fn names_and_dates_are_found() {
+        let source = "{%- set tone = tone | default('dry') -%}{%- set date = date | default(none) -%}\
+                      {%- if not date -%}{%- set date = strftime_now('%Y') -%}{%- endif -%}\
+                      {%- for m in messages -%}{{ m.content }}{{ tone }}{{ date if m.role == 'user' }}{%- endfor -%}";
         let template = ChatTemplate::new(source, None, None).unwrap();
-        assert!(["tone", "date", "messages"].iter().all(|name| template.reads(name)));
-        assert!(!["own", "word", "m", "dates"].iter().any(|name| template.reads(name)));
-        let messages = [json!({ "role": "user", "content": "Hello" })];
-        assert!(template.writes_date(&messages));
-        assert!(!template.with("date", json!("2024")).writes_date(&messages));
+        assert!(template.names("tone") && template.names("date") && !template.names("ton") && !template.names("dates"));
+        let tells = |template: &ChatTemplate, role: &str| {
+            let messages = [json!({ "role": role, "content": "Hello" })];
+            template.tells_date(&messages, &template.render(&messages, false).unwrap())
+        };
+        assert!(tells(&template, "user"));
+        // Asked for and not written.
+        assert!(!tells(&template, "assistant") && !tells(&template.with("date", json!("2024")), "user"));
     }
 }

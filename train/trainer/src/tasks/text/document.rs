@@ -71,6 +71,8 @@ pub struct Example {
     pub rejected: Vec<Piece>,
     /// What of the conversation is not read.
     pub unread: Unread,
+    /// Whether today's date is written into a conversation.
+    pub is_dated: bool,
     /// Tokens of a generated answer, at most.
     pub new_tokens: usize,
     /// Number of the document, the same for documents that are the same.

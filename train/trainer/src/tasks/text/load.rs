@@ -57,12 +57,13 @@ pub(super) fn load(
     for name in renderer.unread_variables() {
         tell!("note: `task.chat_template_kwargs.{name}` has no effect: the model's chat template does not read it");
     }
-    let conversation = train.iter().map(|example| &example.question.messages).find(|messages| !messages.is_empty());
-    if conversation.is_some_and(|messages| renderer.writes_date(messages)) {
+    let dated = train.iter().filter(|example| example.is_dated).count();
+    if dated > 0 {
         tell!(
-            "warning: the model's chat template writes today's date: on another day a run that is resumed, or evaluated, reads other \
-             texts. Give the template a date (`task.chat_template_kwargs = {{ date_string = \"26 Jul 2024\" }}` where it reads that), \
-             or write one into it"
+            "warning: the model's chat template writes today's date into {} of `task.path`: on another day a run that is resumed, or \
+             evaluated, reads other texts. Give the template a date (`task.chat_template_kwargs = {{ date_string = \"26 Jul 2024\" }}` \
+             where it reads that), or write one into it",
+            counted(dated, "conversation")
         );
     }
     let is_own = |given: &Option<String>, usual: Option<&str>| given.is_some() && given.as_deref() != usual;

@@ -74,12 +74,7 @@ impl Renderer {
     pub(super) fn unread_variables(&self) -> impl Iterator<Item = &str> {
         let chat = self.chat.as_ref().ok().and_then(Option::as_ref);
         let names = self.variables.iter().map(String::as_str);
-        names.filter(move |name| chat.is_some_and(|template| !template.reads(name)))
-    }
-
-    /// Whether the model's chat template writes today's date into a conversation.
-    pub(super) fn writes_date(&self, messages: &[Value]) -> bool {
-        self.chat.as_ref().is_ok_and(|chat| chat.as_ref().is_some_and(|template| template.writes_date(messages)))
+        names.filter(move |name| chat.is_some_and(|template| !template.names(name)))
     }
 
     /// Whether a prompt names a field.
@@ -218,7 +213,7 @@ impl Renderer {
             return Err("its answer is empty".to_owned());
         }
         let tools = question.tools.take();
-        let mut unread = Unread::default();
+        let (mut unread, mut is_dated) = (Unread::default(), false);
         let (pieces, said) = match (&self.roles, &self.chat) {
             (Some(roles), _) => {
                 let pieces = by_roles(roles, &question.messages)?;
@@ -244,6 +239,7 @@ impl Renderer {
                     tools: of_record.is_some() && is_same(template.with("tools", Value::Null)),
                     words: question.messages.iter().enumerate().any(are_words_unread),
                 };
+                is_dated = template.tells_date(&question.messages, &conversation.text);
                 // What the assistant has said in a prompt is not among the answers that are learned or compared.
                 let before = question.said().min(conversation.answers.len().saturating_sub(1));
                 leave_unlearnt(&question.messages, &mut conversation, before)?;
@@ -274,7 +270,7 @@ impl Renderer {
         let text = if asked.trim().is_empty() { all } else { asked };
         question.document = Arc::new(Document { id: question.document.id.clone(), text });
         let new_tokens = self.new_tokens(None);
-        Ok(Example { question, pieces, unread, new_tokens, fits: true, ..Example::default() })
+        Ok(Example { question, pieces, unread, is_dated, new_tokens, fits: true, ..Example::default() })
     }
 
     /// Tokens that an example keeps free for an answer: none, where the configuration does not say how many, and none is generated.
