@@ -69,7 +69,8 @@ impl Args {
         };
         let (mut config, notes) = Config::load(&text, &name, overrides)?;
         Config::check_data(&text, &name, overrides)?;
-        for note in notes {
+        // What a run has chosen was told when it began.
+        for note in notes.iter().filter(|_| !self.resume) {
             tell!("{note}");
         }
         self.choose(&mut config)?;
@@ -119,8 +120,9 @@ impl Args {
             let key = assignment.split('=').next().unwrap_or_default().trim();
             OF_DEVICE.contains(&key)
         };
-        let (of_device, others): (Vec<String>, Vec<String>) =
+        let (mut of_device, others): (Vec<String>, Vec<String>) =
             self.overrides.iter().cloned().partition(|a| is_of_device(&a));
+        of_device.retain(|assignment| !is_auto(assignment));
         let (mut of_steps, others): (Vec<String>, Vec<String>) = others.into_iter().partition(|a| is_of_steps(a));
         let (of_epochs, others): (Vec<String>, Vec<String>) = others.into_iter().partition(|a| is_of_epochs(a));
         let counts_steps = |passes: &String| {
@@ -222,6 +224,11 @@ impl Args {
         }
         Ok((own, directory, lock))
     }
+}
+
+/// Whether an assignment leaves something to the device.
+fn is_auto(assignment: &str) -> bool {
+    assignment.split_once('=').is_some_and(|(_, value)| value.trim().trim_matches(['"', '\'']) == "auto")
 }
 
 /// Whether an assignment is to what follows from the steps otherwise.

@@ -256,9 +256,10 @@ fn runs_in_doubles_end_with_the_same_bits() {
     };
     place.fit(&configuration(), "whole", &["--set", "precision=f64"]);
     begun_in("f64", "run");
-    // The file names none: the run stays in its own.
-    let last = place.run(&["fit", "config.toml", "--out", "run", "--resume"]);
+    // Where none is named the run stays in its own.
+    let last = place.run(&["fit", "config.toml", "--out", "run", "--resume", "--set", "precision=auto"]);
     assert_eq!(last.code, Some(0), "{}", last.stderr);
+    assert!(!last.stderr.contains("precision"), "{}", last.stderr);
     same(&place.path("whole"), &place.path("run"));
     let checkpoints = |run: &str| {
         let log = fs::read_to_string(place.path(run).join("metrics.jsonl")).unwrap();

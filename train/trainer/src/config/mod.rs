@@ -145,6 +145,12 @@ fn overridden(text: &str, file: &str, overrides: &[String]) -> Result<Node, Conf
     Ok(root)
 }
 
+/// Whether a precision is named, which `"auto"` does not.
+fn names_precision(root: &Node) -> Result<bool, ConfigError> {
+    let table = root.as_table("")?;
+    Ok(table.get("precision").is_some() && !read::precision_is_auto(table))
+}
+
 /// Why a directory is not called `name`, if it should not be.
 fn problem_of_name(name: &str) -> Option<String> {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -202,9 +208,7 @@ impl Config {
     /// # Errors
     /// When the text, or an assignment, cannot be read.
     pub fn names_precision(text: &str, file: &str, overrides: &[String]) -> Result<bool, ConfigError> {
-        let root = overridden(text, file, overrides)?;
-        let table = root.as_table("")?;
-        Ok(table.get("precision").is_some() && !read::precision_is_auto(table))
+        names_precision(&overridden(text, file, overrides)?)
     }
 
     fn resolved(root: &Node, file: &Path) -> Result<(Self, Vec<String>), ConfigError> {

@@ -27,7 +27,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-use super::{Config, problem_of_name, read, relocate};
+use super::{Config, names_precision, problem_of_name, read, relocate};
 use crate::settings::de::read_value;
 use crate::settings::error::{ConfigError, alternatives, nearest};
 use crate::settings::tree::{self, Node, Value};
@@ -280,7 +280,7 @@ impl Experiment {
             let settings = settings::fingerprints(&root, &self.axes, &axes, &choice);
             let name = Node { value: Value::String(format!("{}_{slug}", self.name)), origin: root.origin.clone() };
             tree::assign(&mut root, "name", name)?;
-            let asks_for_precision = root.as_table("")?.get("precision").is_some();
+            let asks_for_precision = names_precision(&root)?;
             let file = Path::new(&self.file);
             let missing = relocate::missing(&root, file);
             relocate::relocate(&mut root, &|path| relocate::find(path, file));
