@@ -28,9 +28,9 @@ impl Problems {
         if self.of_items { format!("{path}: item {place}") } else { format!("{path}:{place}") }
     }
 
-    /// From here on places are items of an array.
-    pub(super) fn are_of_items(&mut self) {
-        self.of_items = true;
+    /// From here on places are lines, or items of an array.
+    pub(super) fn are_of_items(&mut self, are_items: bool) {
+        self.of_items = are_items;
     }
 
     /// Notes a problem that has no line.

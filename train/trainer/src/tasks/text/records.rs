@@ -21,6 +21,7 @@ pub(in crate::tasks) fn each_record(
     mut take: impl FnMut(usize, &Value) -> Result<(), String>,
 ) -> Result<DataFile, TaskError> {
     let (content, data) = file::read(key, path)?;
+    problems.are_of_items(false);
     if [&[0xff, 0xfe], &[0xfe, 0xff]].iter().any(|mark| content.starts_with(*mark)) {
         let reason = "it is UTF-16: store it as UTF-8".to_owned();
         return Err(TaskError::Unreadable { key, path: path.to_owned(), reason });
@@ -61,7 +62,7 @@ fn array(
         }
         Err(error) => return problems.note(format!("{}: the array is not valid JSON ({error})", path.display())),
     };
-    problems.are_of_items();
+    problems.are_of_items(true);
     for (index, item) in items.iter().enumerate() {
         let taken = match parse(item.get().as_bytes()) {
             Ok(item) if item.is_object() => take(index + 1, &item),
@@ -210,6 +211,10 @@ mod tests {
         let path = place.path().join(name);
         std::fs::write(&path, content).unwrap();
         let (mut found, mut problems) = (Vec::new(), Problems::default());
+        // Places of one file are not called as those of the file before.
+        let before = place.path().join("before.json");
+        std::fs::write(&before, "[{}]").unwrap();
+        each_record("task.path", &before, &mut problems, |_, _| Ok(())).unwrap();
         each_record("task.path", &path, &mut problems, |_, record| {
             found.push(super::super::lines::text(record, "a")?.to_owned());
             Ok(())
