@@ -121,7 +121,7 @@ fn stage(
     for (what, count) in rows.into_iter().filter(|(what, count)| *count > 0 || always.contains(what)) {
         writeln!(out, "  {what:<40} {:>14} parameters", thousands(count))?;
     }
-    let tokens = task.sequence_length() * task.sequences_per_example();
+    let tokens = task.tokens_per_example();
     let components = estimate(training.model(), settings, tokens, device != Device::Cpu);
     for (what, bytes) in &components {
         writeln!(out, "  {what:<40} {:>14}", size(*bytes))?;

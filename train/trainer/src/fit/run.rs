@@ -95,8 +95,7 @@ impl Prepared {
         for adapter in &config.adapter {
             let mut model = model_of(config, adapter, &snapshot, attach(config, adapter, &snapshot, &*task)?)?;
             if device == Device::Cpu {
-                let length = task.sequence_length();
-                let tokens = length * task.sequences_per_example();
+                let tokens = task.tokens_per_example();
                 let settings = config.training_of(adapter);
                 memory::decide(&mut model, settings, tokens, processes);
                 memory = memory.max(memory::own(&memory::estimate(&model, settings, tokens, false)));

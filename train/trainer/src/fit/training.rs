@@ -78,11 +78,6 @@ struct Differentiated {
     interrupted: bool,
 }
 
-/// Tokens of an example at most: of both answers of a pair.
-fn tokens_of_example(task: &dyn Task) -> usize {
-    task.sequence_length() * task.sequences_per_example()
-}
-
 impl<'a> Training<'a> {
     /// Training of whatever is trainable in `model`, from the beginning, by the processes of `group`.
     ///
@@ -97,7 +92,7 @@ impl<'a> Training<'a> {
     ) -> Result<Self> {
         let share = group.share(settings.accumulation as u64);
         let mut model = model.clone();
-        let tokens = tokens_of_example(task);
+        let tokens = task.tokens_per_example();
         let recompute = memory::decide(&mut model, settings, tokens, group.local_size());
         Ok(Training {
             trained: trained(&model, settings)?,
@@ -142,7 +137,7 @@ impl<'a> Training<'a> {
             self.trained.drain(..).map(|t| (t.parameter.name().to_owned(), t.moments)).collect();
         self.model.adapters = truncated.adapters.clone();
         self.trained = trained(&self.model, self.settings)?;
-        self.at_once = memory::at_once(&self.model, self.settings, tokens_of_example(self.task));
+        self.at_once = memory::at_once(&self.model, self.settings, self.task.tokens_per_example());
         self.reduced = Some((self.step, warmup));
         self.best = None;
         let adapters: BTreeSet<String> = self.adapter_names();
@@ -384,7 +379,7 @@ impl<'a> Training<'a> {
         // At most so many: every document of a packed batch ends a part.
         let parts = chunk.map_or(1, |chunk| batch.length.div_ceil(chunk) + batch.documents.len()) as u64;
         // What is asked for is a number of sequences; else as many tokens as the estimate has counted.
-        let counted = || self.at_once * tokens_of_example(self.task);
+        let counted = || self.at_once * self.task.tokens_per_example();
         let tokens = self.settings.micro_batch_size.is_none().then(counted);
         let (mut losses, mut gradients) = in_slices(batch, self.at_once, tokens, |slice, batch| {
             // Every slice draws its own dropout, and so does every part of it (see [`Model::differentiate`]).

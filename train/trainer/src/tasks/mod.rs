@@ -56,6 +56,11 @@ pub trait Task: Send + Sync {
         1
     }
 
+    /// Tokens of an example at most: of both answers of a pair.
+    fn tokens_per_example(&self) -> usize {
+        self.sequence_length() * self.sequences_per_example()
+    }
+
     /// A token as a person would read it.
     fn text(&self, token: u32) -> String;
 
