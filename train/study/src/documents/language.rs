@@ -157,7 +157,16 @@ fn turns_are_their_result() {
 #[test]
 fn meetings_are_their_result() {
     let names = &["none", "hrm", "lora", "dora", "adalora", "lora-mlp"];
-    Study::read("documents", &["qmsum", "qmsum-rivals"], names).tables_are_on(&page("language.md"));
+    let study = Study::read("documents", &["qmsum", "qmsum-rivals"], names);
+    study.tables_are_on(&page("language.md"));
+    // What the page says of every seed.
+    let is_less_than_hrm = |name: &&&str, measure: Measure| {
+        let [own, hrm] = [**name, "hrm"].map(|name| study.values("gguf", name, measure));
+        own.iter().zip(hrm).all(|(own, hrm)| *own < hrm)
+    };
+    let less = |measure: Measure| names[2..].iter().filter(|name| is_less_than_hrm(name, measure)).count();
+    assert_eq!((less(LOSS), less(FORGETTING)), (3, 4));
+    assert!(!is_less_than_hrm(&&"adalora", LOSS));
 }
 
 #[test]
