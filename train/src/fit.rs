@@ -122,7 +122,7 @@ impl Args {
         };
         let (mut of_device, others): (Vec<String>, Vec<String>) =
             self.overrides.iter().cloned().partition(|a| is_of_device(&a));
-        of_device.retain(|assignment| !is_auto(assignment));
+        of_device.retain(|assignment| !leaves_precision(assignment));
         let (mut of_steps, others): (Vec<String>, Vec<String>) = others.into_iter().partition(|a| is_of_steps(a));
         let (of_epochs, others): (Vec<String>, Vec<String>) = others.into_iter().partition(|a| is_of_epochs(a));
         let counts_steps = |passes: &String| {
@@ -226,9 +226,10 @@ impl Args {
     }
 }
 
-/// Whether an assignment leaves something to the device.
-fn is_auto(assignment: &str) -> bool {
-    assignment.split_once('=').is_some_and(|(_, value)| value.trim().trim_matches(['"', '\'']) == "auto")
+/// Whether an assignment leaves the precision to the device.
+fn leaves_precision(assignment: &str) -> bool {
+    let is_auto = |value: &str| value.trim().trim_matches(['"', '\'']) == "auto";
+    assignment.split_once('=').is_some_and(|(key, value)| key.trim() == "precision" && is_auto(value))
 }
 
 /// Whether an assignment is to what follows from the steps otherwise.

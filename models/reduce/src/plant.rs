@@ -361,7 +361,7 @@ impl Plant {
     }
 }
 
-/// A kept part whose gain is a smaller share of the other part's norm is no more than the rounding of a projection.
+/// A kept part whose gain is a smaller share of the other part's norm is compared with that share: rounding of a projection goes by the norm.
 const WEAK: f64 = 1e-6;
 
 /// A part that is kept, without states.
