@@ -342,6 +342,8 @@ impl Tensor {
             return Err(Error::Placement { operator: "backward", problem });
         }
         let mut gradients = Gradients::default();
+        // Rules write into what they get, if nobody else holds it.
+        let seed = if seed.is_tracked() { seed.detach() } else { seed };
         no_grad(|| run(self, seed, &mut gradients, 0))?;
         Ok(gradients)
     }

@@ -50,6 +50,17 @@ fn paths_that_meet_are_summed() {
     assert_eq!(gradient(&y, &x), [54.0, 6.0]);
 }
 
+/// Only its values count: a rule may write into what it gets, and gradients carry no node.
+#[test]
+fn a_seed_may_be_tracked() {
+    let (x, w) = (leaf(&[3.0, -1.0]), leaf(&[0.5, 2.0]));
+    let seed = double(&w).unwrap();
+    let gradients = add(&x, &x).unwrap().backward_with(seed).unwrap();
+    let of_x = gradients.get(&x).unwrap();
+    assert_eq!((of_x.to_f64_vec(), of_x.is_tracked()), (vec![2.0, 8.0], false));
+    assert!(gradients.get(&w).is_none());
+}
+
 #[test]
 fn frozen_inputs_get_no_gradient_and_no_node() {
     let frozen = Tensor::full([2], 5.0_f64);

@@ -15,8 +15,8 @@
 //! forwards and for the input's gradient; on a GPU products of many rows decode a weight once, to memory that they give back.
 //! They have no gradient of their own: a tensor of these types cannot be a parameter in the first place.
 //!
-//! Products with frozen weights are made in the thread's [`hankel_core::precision`], those of at most 8 rows on the CPU in `f32`:
-//! they are bound by memory, so that rounding would save nothing.
+//! Products with frozen weights are made in the thread's [`hankel_core::precision`], forward passes of at most 8 rows on the CPU in
+//! `f32`: they are bound by memory, so that rounding would save nothing. Those with weights that learn are made in `f32`.
 
 #[cfg(test)]
 mod block_tests;

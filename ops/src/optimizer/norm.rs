@@ -30,9 +30,11 @@ pub fn gradient_norm<'a>(gradients: impl IntoIterator<Item = &'a Tensor>) -> Res
     Ok(Tensor::scalar(f64::sqrt(sum)))
 }
 
-/// Factor that brings gradients of global norm `norm` down to `limit`; 1 when they are below it or `limit` is 0.
+/// Factor that brings gradients of global norm `norm` down to `limit`; 1 when they are below it or `limit` is 0, NaN where the norm is.
 ///
 /// The rule of PyTorch: `min(1, limit / (norm + 1e-6))`.
 pub fn clip_factor(norm: f64, limit: f64) -> f64 {
-    if limit > 0.0 { (limit / (norm + 1e-6)).min(1.0) } else { 1.0 }
+    let factor = limit / (norm + 1e-6);
+    // `min` would drop NaN.
+    if limit <= 0.0 || factor >= 1.0 { 1.0 } else { factor }
 }

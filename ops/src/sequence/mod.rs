@@ -1,8 +1,9 @@
 //! Pieces of a sequence `[batch, T, width]`: a range of steps, one sequence after another, and steps in another order.
 
 //! [`narrow_time`] is PyTorch's `narrow`, [`concat_time`] its `cat`, both along time. Each is the other's gradient: that of a
-//! range is padded with zeros, that of a part is its range. [`select_time`] is `index_select` along time, with zeros where nothing
-//! is selected; its gradient is the selection that puts every step back.
+//! range is padded with zeros, that of a part is its range. [`select_time`] puts steps in another order, with zeros where nothing
+//! is selected; its gradient is the selection that puts every step back, so that a step that is selected twice counts once
+//! ([`Selection::new`]).
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod cases;

@@ -76,6 +76,7 @@ fn clips_as_pytorch_does() {
     clips::<f64>(Device::Cpu);
     clips::<f32>(Device::Cpu);
     assert_eq!(clip_factor(1e9, 0.0), 1.0);
+    assert!(clip_factor(f64::NAN, 1.0).is_nan());
 }
 
 #[test]
