@@ -4,7 +4,7 @@ use crate::adapters::{LayerAdapters, StreamInput, StreamInputs, StreamSite};
 use crate::linear::{Linear, Norm};
 use crate::pass::Pass;
 use hankel_core::{Result, Tensor, scope};
-use hankel_ops::{add, dropout, scale};
+use hankel_ops::{add, dropout, rms_norm, scale};
 
 /// Where a sub-layer ends.
 #[derive(Clone, Copy)]
@@ -23,11 +23,14 @@ pub(crate) struct Ending<'a> {
     pub norm: Option<&'a Norm>,
     /// What that is multiplied by.
     pub multiplier: f64,
+    /// Of a sub-layer that reads the stream as it is: what is added to the mean square where an adapter reads it normalised.
+    pub bare: Option<f64>,
 }
 
 impl Ending<'_> {
     /// `base + multiplier norm(projection(inner))`, then the stream adapter of the site. `input` is what the sub-layer read:
-    /// the stream, normalised where there is a norm before it.
+    /// the stream, normalised where there is a norm before it. Where there is none, an adapter that reads it normalised gets it divided by
+    /// its root mean square.
     pub(crate) fn forward(
         &self,
         base: &Tensor,
@@ -59,7 +62,11 @@ impl Ending<'_> {
             (None, projection.onto(base, inner, linear_adapter, pass)?)
         };
         let Some(adapter) = stream_adapter else { return Ok(sum) };
-        let inputs = StreamInputs { residual: &sum, norm: input, sublayer: output.as_ref() };
+        let own = self.bare.filter(|_| adapter.input() == StreamInput::Norm);
+        let ones = || input.full_like([input.shape().last()], 1.0);
+        let normalised = own.map(|eps| rms_norm(input, &ones()?, eps)).transpose()?;
+        let norm = normalised.as_ref().unwrap_or(input);
+        let inputs = StreamInputs { residual: &sum, norm, sublayer: output.as_ref() };
         scope("adapter", || adapter.forward(layer, inputs, pass))
     }
 }

@@ -85,6 +85,7 @@ pub(super) struct Block {
     down: Projection,
     norms: [Option<Norm>; 4],
     residual_multiplier: f64,
+    norm_eps: f64,
     parameters: Vec<Parameter>,
 }
 
@@ -105,6 +106,7 @@ impl Block {
             down,
             norms: [0, 1, 2, 3].map(|index| parts.norm(Slot::Norm(index))),
             residual_multiplier: config.residual_multiplier,
+            norm_eps: config.norm_eps,
             parameters: parts.parameters,
         })
     }
@@ -117,13 +119,13 @@ impl Block {
         let a = scope("self_attn", || {
             let input = self.input(0, x)?;
             let mixed = self.attention.forward(&input, adapters, pass)?;
-            let ending = self.ending(StreamSite::Attention, &self.output, self.norms[1].as_ref());
+            let ending = self.ending(StreamSite::Attention, &self.output, 0);
             ending.forward(x, &input, &mixed, adapters, pass)
         })?;
         scope("mlp", || {
             let input = self.input(2, &a)?;
             let inner = self.mlp.forward(&input, adapters, pass)?;
-            let ending = self.ending(StreamSite::Mlp, &self.down, self.norms[3].as_ref());
+            let ending = self.ending(StreamSite::Mlp, &self.down, 2);
             ending.forward(&a, &input, &inner, adapters, pass)
         })
     }
@@ -133,15 +135,17 @@ impl Block {
         self.norms[norm].as_ref().map_or_else(|| Ok(x.clone()), |norm| norm.forward(x))
     }
 
-    fn ending<'a>(&self, site: StreamSite, projection: &'a Projection, norm: Option<&'a Norm>) -> Ending<'a> {
+    /// The end of a sub-layer whose norms, before and after it, are those at `norm` and behind it.
+    fn ending<'a>(&'a self, site: StreamSite, projection: &'a Projection, norm: usize) -> Ending<'a> {
         Ending {
             layer: self.layer,
             site,
             projection: &projection.linear,
             name: projection.name,
             dropout: 0.0,
-            norm,
+            norm: self.norms[norm + 1].as_ref(),
             multiplier: self.residual_multiplier,
+            bare: self.norms[norm].is_none().then_some(self.norm_eps),
         }
     }
 }

@@ -69,7 +69,16 @@ impl Block {
     }
 
     fn ending<'a>(&self, site: StreamSite, projection: &'a Linear, name: &'a str) -> Ending<'a> {
-        Ending { layer: self.layer, site, projection, name, dropout: self.dropout, norm: None, multiplier: 1.0 }
+        Ending {
+            layer: self.layer,
+            site,
+            projection,
+            name,
+            dropout: self.dropout,
+            norm: None,
+            multiplier: 1.0,
+            bare: None,
+        }
     }
 
     fn attend(&self, x: &Tensor, adapters: &LayerAdapters, pass: &mut Pass) -> Result<Tensor> {

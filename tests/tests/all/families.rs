@@ -187,6 +187,34 @@ fn each_close(name: &str, [found, expected]: &[Vec<(String, Vec<f64>)>; 2], tole
     }
 }
 
+/// Where a family has no norm before its sub-layers, an adapter that reads their normalised input gets the stream divided by its root
+/// mean square.
+#[test]
+fn a_stream_that_no_norm_is_on_is_normalised_for_adapters() {
+    let sizes = Sizes { kv_heads: 1, group: 2, head_dim: 4, d_model: 8, d_ff: 12, window: 5, tied: false, seed: 7 };
+    let model = model("olmo2", &sizes);
+    let hrm = stream_kinds(8).into_iter().find(|(name, _)| *name == "hrm of the norm").unwrap().1;
+    let adapters = shaken(&hrm, &model);
+    let tokens = Tensor::from_vec(ids(18), [2, 9]).unwrap();
+    let mut read = Vec::new();
+    let mut pass = Pass { inputs: Some(&mut read), ..Pass::evaluation() };
+    no_grad(|| model.logits(&tokens, &adapters, &mut pass)).unwrap();
+    assert_eq!(read.len(), 2 * model.config().layers);
+    let embedded = values(&model.embed(&tokens).unwrap());
+    let normalised = |row: &[f64]| -> Vec<f64> {
+        let mean_square = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64;
+        row.iter().map(|x| x / (mean_square + model.config().norm_eps).sqrt()).collect()
+    };
+    let expected: Vec<f64> = embedded.chunks(8).flat_map(normalised).collect();
+    close("first site", &values(&read[0].x), &expected, 1e-5);
+    for site in &read {
+        for row in values(&site.x).chunks(8) {
+            let mean_square = row.iter().map(|x| x * x).sum::<f64>() / 8.0;
+            assert!((mean_square - 1.0).abs() < 1e-3, "layer {}: {mean_square}", site.layer);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(hankel_tests::cases(60))]
 

@@ -59,7 +59,7 @@ settings! {
         /// Rank r of the update.
         pub rank: usize = "",
         /// Scale of the update, divided by the rank.
-        pub lora_alpha: f64 = "the rank, a scale of 1",
+        pub lora_alpha: f64 = "the rank: a scale of 1, of its root with `rslora`",
         /// Probability of dropout on the input of the update, while training.
         pub dropout: f64 = "0",
         /// Projections that get an update.

@@ -9,8 +9,8 @@ settings! {
         /// Sub-layers after which the adapters are: `"mlp"`, `"attention"`, or both in a list.
         #[serde(deserialize_with = "one_or_many")]
         pub sites: Vec<StreamSite> = r#"`["mlp"]`"#,
-        /// What is read: `"residual"`, the stream itself; `"norm"`, the normalised input of the sub-layer; `"sublayer"`, its output
-        /// before the sum.
+        /// What is read: `"residual"`, the stream itself; `"norm"`, the normalised input of the sub-layer (of OLMo 2, which has no norm
+        /// there, the stream divided by its root mean square); `"sublayer"`, its output before the sum.
         pub input: StreamInput = r#"`"residual"`; `"norm"` on a pretrained backbone where `c_std` is 0; HRM: that of `preset`"#,
         /// Initial gate.
         pub gate_init: f64 = "0.1; 1 on a pretrained backbone where `c_std` is 0; HRM: that of `preset`",

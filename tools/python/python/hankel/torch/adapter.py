@@ -148,6 +148,9 @@ class Adapter(nn.Module):
         reads = self.files.input
         multiplier = 1.0 if layout.multiplier is None else float(getattr(block, layout.multiplier))
         attention, mlp = getattr(block, layout.attention), getattr(block, layout.mlp)
+        remember: Any = self._remember
+        if layout.stream is None:
+            remember = partial(self._remember_normalised, getattr(block, layout.mlp_end).variance_epsilon)
         if any((layer, site) in self.sites for site in ("attention", "mlp")):
             # Of a layer that is computed again, transformers from 5.23 on calls the hooks of its parts alone.
             self._before(block, self._enter)
@@ -158,11 +161,11 @@ class Adapter(nn.Module):
                 first = getattr(block, layout.stream) if layout.stream else attention
                 self._before(first, self._remember, "stream")
             elif reads == "norm":
-                self._before(attention, self._remember, "attention")
+                self._before(attention, remember, "attention")
             self._after(getattr(block, layout.attention_end), self._after_attention, layer, multiplier)
         if (layer, "mlp") in self.sites:
             if reads == "norm":
-                self._before(mlp, self._remember, "mlp")
+                self._before(mlp, remember, "mlp")
             elif reads == "sublayer":
                 self._after(getattr(block, layout.mlp_end), self._after_mlp, multiplier)
             self._after(block, self._after_layer, layer)
@@ -186,6 +189,13 @@ class Adapter(nn.Module):
 
     def _remember(self, key: str, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         self._mine.seen[key] = args[0] if args else kwargs["hidden_states"]
+
+    def _remember_normalised(self, eps: float, key: str, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        """The same of a sub-layer that reads the stream as it is, divided by its root mean square."""
+        self._remember(key, module, args, kwargs)
+        x = self._mine.seen[key]
+        single = x.float()
+        self._mine.seen[key] = (single * torch.rsqrt(single.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
     def _after_attention(self, layer: int, multiplier: float, module: nn.Module, args: tuple, output: Any) -> Any:
         if not self._mine.current.enabled:
