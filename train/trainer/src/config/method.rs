@@ -129,9 +129,14 @@ impl AdapterMethod {
         let solved = adapter.budget.map(solve).transpose()?;
         if let Some(solved) = &solved {
             adapter.budget = None;
-            // Other settings may have been made to fit the size.
             let fitted = solved.config.settings();
-            adapter.settings.iter_mut().for_each(|(key, value)| value.clone_from(&fitted[key]));
+            let changed = adapter.settings.iter().find(|(key, value)| fitted[*key].as_f64() != value.as_f64());
+            if let Some((key, value)) = changed {
+                let (size, found) = (solved.key, solved.size);
+                return Err(format!(
+                    "gives {size} = {found}, to which `{key}` = {value} does not fit: change one of them"
+                ));
+            }
             adapter.settings.insert(solved.key.to_owned(), solved.size.into());
         }
         if let Ok(all) = adapter.kind.resolve(&adapter.settings, context) {
@@ -203,6 +208,20 @@ mod tests {
             let (lora, _) = solve("lora", budget, &[]);
             assert_eq!((&lora["rank"], &lora["lora_alpha"]), (&rank.into(), &f64::from(rank).into()));
         }
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_the_size_of_a_budget_are_refused() {
+        let placement = TinyGptConfig::default().placement();
+        let context = Context { placement: &placement, length: 512, steps: Some(100), pretrained: false };
+        let resolve = |target_rank: u32| {
+            let settings = [("target_rank".to_owned(), target_rank.into())].into_iter().collect();
+            let adapter = AdapterSettings { kind: kind("adalora").unwrap(), budget: Some(33_000), settings };
+            AdapterMethod::Adapter(adapter).resolve("x", &context)
+        };
+        assert!(resolve(8).is_ok());
+        let problem = resolve(20).unwrap_err();
+        assert!(problem.starts_with("gives init_rank = ") && problem.contains("`target_rank` = 20"), "{problem}");
     }
 
     #[test]

@@ -56,7 +56,9 @@ impl Guard {
             let Some(value) = now.get(parameter).filter(|value| value.shape() == before.shape()) else {
                 return Ok(None);
             };
-            let place = parameter.rsplit_once('.').map_or(parameter.as_str(), |(place, _)| place);
+            // `q_proj.lora_A.weight` as `q_proj.lora_magnitude_vector`.
+            let own = parameter.trim_end_matches(".weight");
+            let place = own.rsplit_once('.').map_or(own, |(place, _)| place);
             let signs = places.entry(place).or_default();
             signs.gradient |= training.has_gradient(parameter)?;
             signs.moved |= value.to_f64_vec() != before.to_f64_vec();

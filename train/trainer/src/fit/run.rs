@@ -91,7 +91,7 @@ impl Prepared {
             let sequences = pretrain_task.as_ref().map_or(sequences, |task| task.sequences(Split::Train));
             can_be(&pretrain.train, sequences, PRETRAIN)?;
         }
-        let (mut memory, mut unread) = (0, BTreeSet::new());
+        let (mut memory, mut unread, mut repeated) = (0, BTreeSet::new(), BTreeSet::new());
         for adapter in &config.adapter {
             let mut model = model_of(config, adapter, &snapshot, attach(config, adapter, &snapshot, &*task)?)?;
             if device == Device::Cpu {
@@ -106,13 +106,20 @@ impl Prepared {
             let settings = config.training_of(adapter);
             let told = settings.unread(sequences).into_iter().chain(settings.idle_patience(sequences));
             unread.extend(told.filter(|_| is_trained));
+            let at_once = settings.batch_size.saturating_mul(settings.accumulation);
+            repeated.extend((is_trained && sequences > 0 && at_once > sequences).then_some(at_once));
+            if is_trained && settings.steps(sequences) > 0 && model.adapters.is_truncated() {
+                tell!(
+                    "note: `{}` was truncated along data, after which it is not trained: it is evaluated as it is",
+                    adapter.name
+                );
+            }
             can_be_truncated(adapter, &model.adapters, config.training_of(adapter), sequences)?;
         }
         unread.iter().for_each(|what| tell!("note: {what}"));
-        let at_once = config.train.batch_size.saturating_mul(config.train.accumulation);
-        if sequences > 0 && at_once > sequences {
+        for at_once in repeated {
             tell!(
-                "warning: a step takes {}, and there are {}: each is in it several times; lower `train.batch_size` or `train.accumulation`",
+                "warning: a step takes {}, and there are {}: each is in it several times; lower `batch_size` or `accumulation`",
                 counted(at_once, "sequence"),
                 thousands(sequences as u64)
             );
