@@ -42,6 +42,8 @@ impl Study {
             ("turns", "small") => ("memory", "memory", &["everything", "states"]),
             ("turns", _) => ("memory", "memory", &["states"]),
             ("documents", "quality") => ("task quality, length 1024, weights", "weights", &["gguf"]),
+            ("documents", "qmsum-nf4") => ("task qmsum, length 1024, weights", "weights", &["nf4"]),
+            ("entities", "nf4") => ("weights", "weights", &["nf4"]),
             ("documents", _) => ("task qmsum, length 1024, weights", "weights", &["gguf"]),
             _ => ("weights", "weights", &["gguf"]),
         };
@@ -66,9 +68,7 @@ impl Study {
     fn compared(&self, point: &str, name: &str, measure: Measure) -> [f64; 3] {
         let [own, hrm] = [name, "hrm"].map(|name| self.values(point, name, measure));
         let differences: Vec<f64> = own.iter().zip(hrm).map(|(own, hrm)| own - hrm).collect();
-        let n = self.seeds as f64;
-        let middle = mean(&differences);
-        let error = (differences.iter().map(|d| (d - middle).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt();
+        let (middle, error) = (mean(&differences), error(&differences));
         let p = match (error > 1e-12, middle == 0.0) {
             (true, _) => beyond((middle / error).abs(), self.seeds - 1),
             (false, true) => 1.0,
@@ -77,16 +77,16 @@ impl Study {
         [middle, quantile(self.seeds - 1) * error, p]
     }
 
-    /// Whether the loss of a row still falls at the end, on average over the seeds.
-    fn is_learning(&self, point: &str, name: &str) -> bool {
+    /// Whether the loss of a row still falls at the end, on average over the seeds; `None` where the last fifth has one evaluation.
+    fn is_learning(&self, point: &str, name: &str) -> Option<bool> {
         let loss = |row: &AdapterResult| row.validation.get("loss").unwrap();
         let (mut to_fall, mut gained) = (0.0, 0.0);
         for (row, none) in self.rows(point, name).into_iter().zip(self.rows(point, "none")) {
             let training = row.training.as_ref().unwrap();
-            to_fall += still_to_fall(&training.curve, training.steps).unwrap().max(0.0);
+            to_fall += still_to_fall(&training.curve, training.steps)?.max(0.0);
             gained += loss(none) - loss(row);
         }
-        !is_level(to_fall, gained)
+        Some(!is_level(to_fall, gained))
     }
 
     fn tables_are_on(&self, page: &str) {
@@ -101,7 +101,17 @@ impl Study {
                 [AS_TRAINED, SCORE, LOSS].map(|measure| format!("{:.3}", mean(&self.values(point, name, measure))));
             let forgetting = mean(&self.values(point, name, FORGETTING));
             let parameters = thousands(self.rows(point, name)[0].parameters.adapter);
-            let note = if name != "none" && self.is_learning(point, name) { "still learning" } else { "" };
+            let mut notes = Vec::new();
+            if name != "none" {
+                let gained: f64 = self.values(point, name, SCORE).iter().sum::<f64>()
+                    - self.values(point, "none", SCORE).iter().sum::<f64>();
+                notes.extend((gained <= 0.0).then_some("no better than none"));
+                notes.extend(match self.is_learning(point, name) {
+                    None => Some("no curve"),
+                    Some(is_learning) => is_learning.then_some("still learning"),
+                });
+            }
+            let note = notes.join("; ");
             let (label, figures) = (self.label, figures.join(" | "));
             says(
                 page,
@@ -119,6 +129,13 @@ impl Study {
                 let (low, high) = (middle - half, middle + half);
                 write!(line, " {middle:+.3} ({low:+.3} to {high:+.3}) | {corrected:.3} |").unwrap();
             }
+            if measures(name).len() < ALL.len() {
+                line += "  |  |";
+            }
+            let [middle, half, own] = self.compared(point, name, LOSS);
+            let (low, high) = (middle - half, middle + half);
+            let own = if own < 1e-4 { "< 0.0001".to_owned() } else { format!("{own:.4}") };
+            write!(line, " {middle:+.3} ({low:+.3} to {high:+.3}) | {own} |").unwrap();
             assert!(page.lines().any(|found| found.starts_with(&line)), "not on the page: {line}");
         }
     }
@@ -147,11 +164,31 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
+/// The standard error of the mean.
+fn error(values: &[f64]) -> f64 {
+    let (n, middle) = (values.len() as f64, mean(values));
+    (values.iter().map(|x| (x - middle).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt()
+}
+
+/// In a sentence.
+fn tells(page: &str, words: &str) {
+    assert!(page.contains(words), "not on the page: {words}");
+}
+
+/// A mean with its 95 % interval.
+fn interval(values: &[f64]) -> String {
+    let (middle, half) = (mean(values), quantile(values.len() - 1) * error(values));
+    format!("{middle:.3} ({:.3} to {:.3})", middle - half, middle + half)
+}
+
 #[test]
 fn turns_are_their_result() {
     for scale in ["small", "smollm2"] {
         Study::read("turns", &[scale], &["none", "hrm", "delta", "lora"]).tables_are_on(&page("language.md"));
     }
+    let study = Study::read("turns", &["small"], &[]);
+    let [hrm, lora] = ["hrm", "lora"].map(|name| interval(&study.values("everything", name, SCORE)));
+    tells(&page("language.md"), &format!("HRM has {hrm}, LoRA {lora}."));
 }
 
 #[test]
@@ -167,6 +204,49 @@ fn meetings_are_their_result() {
     let less = |measure: Measure| names[2..].iter().filter(|name| is_less_than_hrm(name, measure)).count();
     assert_eq!((less(LOSS), less(FORGETTING)), (3, 4));
     assert!(!is_less_than_hrm(&&"adalora", LOSS));
+    let [middle, half, p] = study.compared("gguf", "lora-mlp", LOSS);
+    let said = format!("LoRA on the MLP by {:.3} ({:.3} to {:.3})", -middle, -middle - half, half - middle);
+    tells(&page("language.md"), &said);
+    let differences = 5 + 14;
+    assert!(p * f64::from(differences) < 0.05, "{p}");
+}
+
+#[test]
+fn articles_are_their_result() {
+    let page = page("language.md");
+    let study = Study::read("documents", &["quality"], &["none", "hrm", "lora", "dora", "adalora", "lora-mlp"]);
+    study.tables_are_on(&page);
+    // Over folds, for guessing, which is right in 0.25.
+    let said = study.names.iter().map(|name| format!("`{name}` {}", interval(&study.values("gguf", name, SCORE))));
+    let said = said.collect::<Vec<_>>().join(", ");
+    tells(&page, &said);
+    // Two tokens, of which one is certain.
+    let guessing = 4.0_f64.ln() / 2.0;
+    let trained = &study.names[1..];
+    let least = trained.iter().map(|name| mean(&study.values("gguf", name, LOSS))).fold(f64::MAX, f64::min);
+    assert!(least > guessing);
+    tells(&page, &format!("has a loss of {guessing:.3}."));
+    tells(&page, &format!("{least:.3} at best."));
+    let letters = std::fs::read_to_string(root().join("docs/results/language/documents-quality-letters.txt")).unwrap();
+    let letters: Vec<serde_json::Value> = letters.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // Shares of the answers of each fold that are a letter, or the most frequent one.
+    let shares = |name: &str, letter: Option<&str>| -> f64 {
+        let of_row = letters.iter().filter(|line| line["row"] == name).map(|line| line["letters"].as_object().unwrap());
+        let count = |value: &serde_json::Value| value.as_f64().unwrap();
+        let shares: Vec<f64> = of_row
+            .map(|counts| {
+                let most = counts.values().map(count).fold(0.0, f64::max);
+                letter.map_or(most, |letter| count(&counts[letter])) / counts.values().map(count).sum::<f64>()
+            })
+            .collect();
+        assert_eq!(shares.len(), study.seeds);
+        mean(&shares)
+    };
+    let own = |of: fn(f64, f64) -> f64| trained.iter().map(|name| shares(name, None)).reduce(of).unwrap();
+    let [low, high] = [f64::min, f64::max].map(own);
+    tells(&page, &format!("gives one letter in {low:.2} to {high:.2} of the answers of a fold"));
+    let constant = ["A", "B", "C", "D"].map(|letter| shares("right", Some(letter))).into_iter().fold(0.0, f64::max);
+    tells(&page, &format!("one letter for all answers is right in up to {constant:.3}"));
 }
 
 #[test]
@@ -179,12 +259,20 @@ fn entities_are_their_result() {
     let still_learn = |name: &str| {
         let rows =
             study.cells.iter().flat_map(|cell| &cell.result.as_ref().unwrap().rows).filter(|row| row.name == name);
-        let fall = rows.map(|row| row.training.as_ref().unwrap()).map(|t| still_to_fall(&t.curve, t.steps).unwrap());
+        let fall = rows.map(|row| {
+            let training = row.training.as_ref().unwrap();
+            let end = (training.steps, row.validation.get("loss").unwrap());
+            still_to_fall(&[&training.curve[..], &[end]].concat(), training.steps).unwrap()
+        });
         fall.filter(|fall| !is_level(*fall, 5.0_f64.ln())).count()
     };
-    assert_eq!(["lora-mlp", "householder-2"].map(still_learn), [3, 0]);
-    assert_eq!(["hrm", "lora", "dora", "adalora"].map(still_learn), [1; 4]);
-    assert!(page.contains("LoRA on the MLP was in all three seeds, `householder-2` in none, and every other in one."));
+    assert_eq!(["hrm", "householder-2", "adalora", "lora-mlp"].map(still_learn), [0; 4]);
+    assert_eq!(["lora", "dora"].map(still_learn), [1; 2]);
+    tells(&page, "LoRA and DoRA were in one seed each, no other row in any.");
+    let [own, none] = ["lora", "none"].map(|name| study.values("gguf", name, AS_TRAINED));
+    let better: Vec<f64> = own.iter().zip(none).map(|(own, none)| own - none).collect();
+    let p = beyond(mean(&better) / error(&better), 2);
+    tells(&page, &format!("LoRA by {}; p = {p:.3})", interval(&better).trim_end_matches(')')));
     let rules = std::fs::read_to_string(root().join("docs/results/language/entities-rules.txt")).unwrap();
     let of = |file: &str| {
         let line = rules.lines().find(|line| line.starts_with(file)).unwrap();
@@ -203,11 +291,10 @@ fn entities_are_their_result() {
         let rows =
             study.cells.iter().flat_map(|cell| &cell.result.as_ref().unwrap().rows).filter(|row| row.name == name);
         let values: Vec<f64> = rows.map(|row| row.validation.get("exact_match").unwrap()).collect();
-        let (n, center) = (values.len() as f64, mean(&values));
-        let error = (values.iter().map(|x| (x - center).powi(2)).sum::<f64>() / (n - 1.0) / n).sqrt();
+        let (center, error) = (mean(&values), error(&values));
         let t = (center - still.parse::<f64>().unwrap()) / error;
         assert_eq!(values.len(), 3);
-        (center - 4.3027 * error, center + 4.3027 * error, 1.0 - t / (t * t + 2.0).sqrt())
+        (center - quantile(2) * error, center + quantile(2) * error, beyond(t, 2))
     };
     let [hrm, lora] = ["hrm", "lora"].map(against);
     let said = format!(
