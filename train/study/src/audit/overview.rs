@@ -90,7 +90,9 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed], cells: &[Cel
         |v| matches!(v, Verdict::NoComparison(_)),
     );
     open(unknown, "not measured", |v| matches!(v, Verdict::NotMeasured(_)));
-    open("not testable here", "that take Mistral-7B, hours of a GPU or a program in Python", |v| matches!(v, Verdict::NotTestable(_)));
+    open("not testable here", "that take Mistral-7B, hours of a GPU or a program in Python", |v| {
+        matches!(v, Verdict::NotTestable(_))
+    });
     let by_construction = each(|v| matches!(v, Verdict::ByConstruction(_))).map(|outcome| link(&outcome.claim.id));
     let theorems = computed.iter().filter(|claim| matches!(claim.verdict(), Verdict::ByConstruction(_)));
     let names: Vec<String> = by_construction.chain(theorems.map(|claim| link(claim.id))).collect();
