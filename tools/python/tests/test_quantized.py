@@ -56,7 +56,9 @@ def test_four_bits_as_they_come(model, done):
         adapter = load_adapter(each, done / "adapters/paper")
         assert {p.dtype for p in adapter.parameters()} == {torch.float32}
     with torch.no_grad():
-        close(found(ids).logits, exact(ids).logits, 0.1)
+        expected = exact(ids).logits
+        # Single tokens may be far off: where the stream is small, its norm makes rounding large.
+        assert (found(ids).logits - expected).norm() < 0.1 * expected.norm()
 
 
 def test_eight_bits(model, done):
