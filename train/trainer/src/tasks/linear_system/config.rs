@@ -26,8 +26,12 @@ pub struct LinearSystemConfig {
     pub max_radius: f64,
     /// Seed of the poles; the run's seed if not given.
     pub system_seed: Option<u64>,
-    /// Control: the targets belong to other inputs, so that nothing can be learnt.
+    /// Control: the targets belong to other inputs, so that nothing can be learnt but what depends on the position; beyond `washout`
+    /// that is nothing.
     pub shuffled_targets: bool,
+    /// Symbols at the beginning whose targets do not count. The system begins at rest, so that the first outputs depend on the position:
+    /// those of about `order` symbols.
+    pub washout: usize,
     /// Symbols in a sequence, T.
     pub length: usize,
     /// The sequences.
@@ -45,6 +49,7 @@ impl Default for LinearSystemConfig {
             max_radius: 0.9,
             system_seed: None,
             shuffled_targets: false,
+            washout: 0,
             length: 64,
             sequences: GeneratedData::default(),
         }
@@ -84,6 +89,10 @@ impl TaskSettings for LinearSystemConfig {
             checks.at_least(key, count, 2);
             checks.at_most(key, count, 4096);
         }
+        let (washout, length) = (self.washout, self.length);
+        checks.require("washout", washout < length, || {
+            format!("must be below `length` = {length}, or no target counts; found {washout}")
+        });
         checks.fraction("max_radius", self.max_radius);
         let (low, high) = (self.min_radius, self.max_radius);
         checks.require("min_radius", low > 0.0 && low <= high, || {
