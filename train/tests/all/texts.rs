@@ -229,7 +229,7 @@ fn dry_run_shows_an_example_with_what_is_learned() {
     for part in [
         "<s> Article:\n",
         "tokenizer = \"model\"",
-        "repetition_penalty = 1.3",
+        "repetition_penalty = 1.0",
         "truncation = \"middle\"",
         "hrm: 5 steps of 1 x 2",
     ] {

@@ -132,7 +132,7 @@ pub struct TextConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<usize>,
     /// Divides the positive and multiplies the negative logits of tokens that were read or written already; 1 for none.
-    /// When not given 1.3, as released, for the data sets of the paper, and 1 for the others.
+    /// When not given 1.3, as released, for QMSum and NarrativeQA, and 1 for the others.
     #[serde(default)]
     pub repetition_penalty: Option<f64>,
     /// An answer ends before any of these.

@@ -130,15 +130,18 @@ impl Scoring {
     }
 }
 
-/// The label that a text names: the first that stands alone (`B`, `(b)`, `The answer is C.`). Without labels, A to Z.
+/// The label that a text names: the first that stands alone (`B`, `(b)`, `The answer is C.`). Without labels, A to Z, of which `I` is a
+/// word unless it is all there is.
 pub(super) fn choice(text: &str, labels: &[String]) -> Option<String> {
+    let words = || text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let is_alone = words().nth(1).is_none();
     let known = |word: &str| {
         if labels.is_empty() {
-            return (word.len() == 1 && word.as_bytes()[0].is_ascii_alphabetic()).then(|| word.to_ascii_uppercase());
+            let is_letter = word.len() == 1 && word.as_bytes()[0].is_ascii_alphabetic();
+            return (is_letter && (is_alone || !word.eq_ignore_ascii_case("i"))).then(|| word.to_ascii_uppercase());
         }
         labels.iter().find(|label| label.eq_ignore_ascii_case(word)).cloned()
     };
-    let words = || text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     // A small letter inside a sentence is a word ("a dog"), at its beginning it is an answer.
     let first = words().next().and_then(known);
     first.or_else(|| words().filter(|word| word.chars().all(char::is_uppercase)).find_map(known))
@@ -168,7 +171,9 @@ mod tests {
         ] {
             assert_eq!(choice(text, &labels()).as_deref(), expected, "{text:?}");
         }
-        assert_eq!(choice("e.", &[]).as_deref(), Some("E"));
+        for (text, expected) in [("e.", "E"), ("I think it is B", "B"), ("(i)", "I")] {
+            assert_eq!(choice(text, &[]).as_deref(), Some(expected), "{text:?}");
+        }
     }
 
     #[test]

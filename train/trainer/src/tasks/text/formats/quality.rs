@@ -17,7 +17,8 @@ pub(in super::super) static FORMAT: TextFormat = TextFormat {
     prompt_fields: Some(&["article", "question", "options", "title"]),
     answer_fields: Some(&["answer", "answer_text"]),
     keys: &[],
-    repetition_penalty: 1.3,
+    // With the released 1.3 no answer is `A` where the article has that word.
+    repetition_penalty: 1.0,
     metrics: &[],
     figure: Some(metric::ACCURACY),
     has_choices: true,
