@@ -49,6 +49,7 @@ pub fn run(args: &Args) -> Result<()> {
 fn convert_model(args: &Args) -> Result<ExportReport> {
     let model = &args.model;
     ensure!(args.base.is_none(), "--model is for adapters: {} has no {ADAPTER_FILE}", model.display());
+    ensure!(model.exists(), "{} does not exist", model.display());
     ensure!(is_gguf(model) || model.is_dir(), "{} is neither a directory nor a GGUF file", model.display());
     ensure!(
         is_gguf(model) || TinyGpt::load_config(model).is_err(),

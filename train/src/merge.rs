@@ -42,8 +42,10 @@ enum Dtype {
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    ensure!(args.adapter.exists(), "{} does not exist", args.adapter.display());
     ensure!(args.adapter.is_dir(), "{} is not a directory", args.adapter.display());
     ensure_no_run(&args.adapter)?;
+    ensure!(args.model.exists(), "{} does not exist", args.model.display());
     ensure!(
         is_gguf(&args.model) || args.model.is_dir(),
         "{} is neither a directory nor a GGUF file",

@@ -26,6 +26,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> Result<()> {
     let begun = Instant::now();
+    ensure!(args.model.exists(), "{} does not exist", args.model.display());
     ensure!(
         is_gguf(&args.model) || args.model.is_dir(),
         "{} is neither a directory nor a GGUF file",

@@ -295,7 +295,11 @@ impl Partner {
             let turn_start = config.task.turn_start()?;
             (snapshot, place, config.task.sequence_length(), config.precision.of_products(), turn_start)
         } else {
-            ensure!(model.exists(), "{} does not exist", model.display());
+            ensure!(
+                model.exists(),
+                "{} does not exist. Nothing is downloaded: `hf download NAME --local-dir DIR` gets a model of Hugging Face",
+                model.display()
+            );
             ensure_model(model)?;
             ensure!(Tokenizer::is_beside(model), "{} has no tokenizer: there is nothing to talk to", model.display());
             let (device, precision) = args.device.open()?;

@@ -412,7 +412,10 @@ impl Config {
         if !model.exists() {
             checks.unusable_files(
                 key,
-                format!("names {}, which does not exist; docs/data.md says where to get models", model.display()),
+                format!(
+                    "names {}, which does not exist. Nothing is downloaded: `hf download NAME --local-dir DIR` gets a model of Hugging Face",
+                    model.display()
+                ),
             );
         } else if tokenizer == model_directory(model)
             && let Err(error) = Tokenizer::load(tokenizer)

@@ -148,11 +148,12 @@ pub(super) fn decide(model: &mut Model, settings: &TrainConfig, length: usize, p
     let share = available.as_ref().map_or(u64::MAX, |found| found.bytes / 2 / processes.max(1) as u64);
     let Transformer::Decoder { fits, .. } = &mut model.backbone else { return None };
     *fits = bytes <= share;
-    let step = format!("a step that keeps what all layers compute takes about {}", format::bytes(bytes));
+    let bytes = format::bytes(bytes);
     Some(match available.filter(|_| !*fits) {
-        None => format!("{step}: no layer is computed again in the backward pass"),
+        None => format!("activation checkpointing is off (`recompute`): a step without it takes about {bytes}"),
         Some(found) => format!(
-            "{step}, more than half of the {} that are available ({}): layers are computed again in the backward pass",
+            "activation checkpointing is on (`recompute`): a step without it takes about {bytes}, more than half of the {} that are \
+             available ({})",
             format::bytes(found.bytes),
             found.limit
         ),
