@@ -102,7 +102,9 @@ fn costs_of_paper_are_its_cells() {
     ] {
         line(cells, rows, tokens, tokens * (none + f64::from(rows) * hrm), None);
     }
-    for (experiment, cells, rows, tokens) in [("dfa_released", 5, 2, 18.5), ("memory", 120, 3, 0.5)] {
+    for (experiment, cells, rows, tokens) in
+        [("dfa_released", 5, 2, 18.5), ("memory", 120, 3, 0.5), ("memory_washout", 120, 2, 1.0)]
+    {
         line(cells, rows, tokens, seconds_of_a_cell(experiment) / 1e6, None);
     }
     let rows = ["hrm", "lora"].map(|row| token("enwik8_pretrained", "small", Some(row)));

@@ -12,6 +12,7 @@ type Measure = fn(&AdapterResult) -> f64;
 const AS_TRAINED: Measure = |row| primary(&row.validation);
 const SCORE: Measure = |row| primary(row.test.as_ref().unwrap());
 const FORGETTING: Measure = |row| row.validation.get("forgetting").unwrap();
+const MOST_PROBABLE: Measure = |row| row.test.as_ref().unwrap().get("accuracy_log_likelihood").unwrap();
 const LOSS: Measure = |row| row.test.as_ref().unwrap().get("loss").unwrap();
 const ALL: [Measure; 3] = [AS_TRAINED, SCORE, FORGETTING];
 
@@ -220,6 +221,10 @@ fn articles_are_their_result() {
     let said = study.names.iter().map(|name| format!("`{name}` {}", interval(&study.values("gguf", name, SCORE))));
     let said = said.collect::<Vec<_>>().join(", ");
     tells(&page, &said);
+    let said =
+        study.names.iter().map(|name| format!("`{name}` {}", interval(&study.values("gguf", name, MOST_PROBABLE))));
+    let said = said.collect::<Vec<_>>().join(", ");
+    tells(&page, &format!("{said}: every interval holds 0.25."));
     // Two tokens, of which one is certain.
     let guessing = 4.0_f64.ln() / 2.0;
     let trained = &study.names[1..];
