@@ -164,8 +164,10 @@ fn figures_are_those_of_tables(name: &str, other: &[&str]) {
 fn figures_of_conclusions_are_those_of_tables() {
     figures_are_those_of_tables("state.md", &["0.625", "0.9714", "0.9897"]);
     let of_articles = ["0.145", "0.160", "0.251", "0.253", "0.276", "0.306", "0.347", "0.393", "0.693"];
-    let by_letters =
-        ["0.123", "0.161", "0.172", "0.177", "0.187", "0.239", "0.260", "0.277", "0.313", "0.316", "0.334", "0.355", "0.390", "0.439"];
+    let by_letters = [
+        "0.123", "0.161", "0.172", "0.177", "0.187", "0.239", "0.260", "0.277", "0.313", "0.316", "0.334", "0.355",
+        "0.390", "0.439",
+    ];
     let others = ["0.002", "0.275", "0.280", "0.325", "0.375", "0.490", "0.864", "0.996", "6.4658"];
     figures_are_those_of_tables("language.md", &[&of_articles[..], &by_letters, &others].concat());
 }
