@@ -362,7 +362,7 @@ fn the_command_converts_and_refuses() {
     place.run(&["convert", &model, "-o", "model.gguf"]).refused(&["model.gguf", "exists already"]);
     place.run(&["convert", &model, "-o", "model.bin"]).refused(&["ends in .gguf"]);
     place.run(&["convert", &model, "-o", "x.gguf", "--type", "q3"]).refused(&["q4_k"]);
-    place.run(&["convert", "nowhere", "-o", "x.gguf"]).refused(&["nowhere is neither a directory nor a GGUF file"]);
+    place.run(&["convert", "nowhere", "-o", "x.gguf"]).refused(&["nowhere does not exist"]);
     let lora = golden("gguf/adapter/lora").display().to_string();
     place.run(&["convert", &lora, "-o", "x.gguf"]).refused(&["--model"]);
     place.run(&["convert", &lora, "-o", "x.gguf", "--model", &model, "--type", "f16"]).refused(&["written in f32"]);

@@ -304,7 +304,7 @@ fn a_merged_model_needs_no_adapter() {
     assert!(told.stdout.contains("6 tensors merged; largest drift by rounding"), "{}", told.stdout);
     merge(&lora, "hf", "told", &[]).refused(&["told", "exists"]);
     let run = |arguments: &[&str]| place.run(&[&["merge"], arguments, &["-o", "none"]].concat());
-    run(&["nowhere", "--model", "told"]).refused(&["nowhere is not a directory"]);
+    run(&["nowhere", "--model", "told"]).refused(&["nowhere does not exist"]);
     let quantized = place.run(&["quantize", "told", "-o", "nf4"]);
     assert_eq!(quantized.code, Some(0), "{}", quantized.stderr);
     run(&[lora.to_str().unwrap(), "--model", "nf4"]).refused(&["merge into the weights it was made from"]);
@@ -382,7 +382,7 @@ fn a_pretrained_llama_tells_its_story() {
     assert_eq!(place.run(&on_the_fly).stdout, words.stdout);
     place.run(&["quantize", model, "-o", "nf4"]).refused(&["nf4", "exists"]);
     place.run(&["quantize", "nf4", "-o", "again"]).refused(&["quantised already"]);
-    place.run(&["quantize", "nowhere", "-o", "again"]).refused(&["nowhere is neither a directory nor a GGUF file"]);
+    place.run(&["quantize", "nowhere", "-o", "again"]).refused(&["nowhere does not exist"]);
 
     let random =
         ["init-model", &format!("{model}/config.json"), "-o", "random", "--seed", "7", "--dtype", "f32", "--json"];
