@@ -62,8 +62,8 @@ fn baselines(runs: &[Run], index: usize, task: &TaskResult) -> Option<Figure> {
         "Bars: what counting reaches on validation, by models of the training part that see up to w symbols. Lines: what the \
          adapters reach there."
     } else if primary == metric::LOSS {
-        "Bars: the loss on validation of the frequencies of answers behind the last w symbols, counted on the training part. Lines: what \
-         the adapters reach there."
+        "Bars: the loss on validation of a predictor that knows how often each answer followed the last w symbols in the training part. \
+         Lines: what the adapters reach there."
     } else {
         "Bars: the best accuracy that any predictor can have that sees the position and the last w symbols, exact for this \
          task. Lines: what the adapters reach on validation."

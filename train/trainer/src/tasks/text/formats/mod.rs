@@ -48,7 +48,7 @@ pub struct TextFormat {
     pub(super) answer_fields: Option<&'static [&'static str]>,
     /// The keys of `[task]` that are not for every format.
     keys: &'static [&'static str],
-    /// The default repetition penalty: the released one for the data sets of the paper.
+    /// The default repetition penalty: the released one for QMSum and NarrativeQA, 1 for the others.
     pub(super) repetition_penalty: f64,
     /// Metrics of generated answers.
     pub metrics: &'static [TextMetric],

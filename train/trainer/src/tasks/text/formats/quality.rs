@@ -17,7 +17,7 @@ pub(in super::super) static FORMAT: TextFormat = TextFormat {
     prompt_fields: Some(&["article", "question", "options", "title"]),
     answer_fields: Some(&["answer", "answer_text"]),
     keys: &[],
-    // With the released 1.3 no answer is `A` where the article has that word.
+    // With the released 1.3 `A` is hardly ever answered where the prompt has that word.
     repetition_penalty: 1.0,
     metrics: &[],
     figure: Some(metric::ACCURACY),
