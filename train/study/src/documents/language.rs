@@ -213,6 +213,11 @@ fn meetings_are_their_result() {
 }
 
 #[test]
+fn weights_in_nf4_are_their_result() {
+    Study::read("entities", &["nf4"], &["none", "hrm", "lora"]).tables_are_on(&page("language.md"));
+}
+
+#[test]
 fn articles_are_their_result() {
     let page = page("language.md");
     let study = Study::read("documents", &["quality"], &["none", "hrm", "lora", "dora", "adalora", "lora-mlp"]);
