@@ -256,7 +256,11 @@ fn parse_config(path: &Path, bytes: &[u8]) -> Result<HrmConfigFile> {
                 path,
                 format!(
                     "this is a {other} adapter; only HRM adapters are linear systems that can be truncated{}",
-                    if other == "STREAM" { " here (selective ones by `truncate` of a configuration)" } else { "" }
+                    if other == "STREAM" {
+                        " and certified here (selective ones by `truncate` of a configuration, whose certificates are records of what was measured)"
+                    } else {
+                        ""
+                    }
                 ),
             ));
         }

@@ -22,7 +22,10 @@ pub(super) fn vocabulary(tokenizer: Option<&Path>) -> usize {
 /// Reports a tokenizer that is missing or cannot be used.
 pub(super) fn check(tokenizer: Option<&Path>, checks: &mut Checks<'_>) {
     checks.require("tokenizer", tokenizer.is_some(), || {
-        format!("is missing: name a directory with {TOKENIZER_FILE} (the backbone has no directory to look in)")
+        format!(
+            "is missing: name a directory with {TOKENIZER_FILE}. The backbone has none: it is a TinyGPT that begins untrained, unless \
+             `[backbone]` has `kind = \"decoder\"` and `model`, a directory or a GGUF file"
+        )
     });
     if let Some(Err(error)) = tokenizer.map(|path| Tokenizer::load(&place(Some(path)))) {
         checks.unusable_files("tokenizer", format!("cannot be used: {error}"));
