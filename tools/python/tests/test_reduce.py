@@ -241,6 +241,18 @@ def test_a_diagonal_has_a_frequency_response():
     assert np.allclose(hankel.System(poles, b.tolist(), c).frequency_response([0.1, 2.0]), full)
 
 
+def test_vectors_and_numbers_are_a_system_of_one_input_and_output():
+    a, b, c, _ = random_system(0, states=8)
+    full = hankel.reduce(a, b[:, :1], c[:1], [[0.5]], order=3)
+    for given in ((a, b[:, 0], c[0], 0.5), (a, b[:, 0].tolist(), c[0].tolist(), np.array(0.5))):
+        found = hankel.reduce(*given, order=3)
+        for name in "ABCD":
+            assert np.array_equal(getattr(found, name), getattr(full, name)), name
+    of_object = hankel.System(a, b[:, 0], c[0], 0.5)
+    assert np.array_equal(hankel.singular_values(of_object), hankel.singular_values(a, b[:, :1], c[:1]))
+    assert of_object.frequency_response(OMEGA).shape == (len(OMEGA), 1, 1)
+
+
 def test_sampling_times_have_to_agree():
     control = pytest.importorskip("control")
     a, b, c, d = random_system(0, states=8)
@@ -367,7 +379,9 @@ def test_refusals_say_what_is_wrong():
     assert "bt, bfsr" in refusal(a, b, c, method="balred")
     assert refusal(a, b[:3], c).startswith("B has shape (3, ")
     assert refusal(a[0:2], b, c) == "A has shape (2, 5), expected (2, 2)"
-    assert refusal(a, b[0], c) == f"B has shape [{b.shape[1]}], expected two dimensions"
+    assert refusal(a, b[0], c).startswith(f"B has shape ({b.shape[1]}, 1)")
+    assert refusal(a, b[np.newaxis], c) == f"B has shape [1, 5, {b.shape[1]}], expected two dimensions"
+    assert refusal(a, [[1.0], [1.0, 2.0]], c).startswith("B is not a matrix of numbers")
     assert refusal(a * np.nan, b, c) == "A holds NaN at row 0, column 0; every entry must be finite"
     assert refusal(a + 1j, b, c) == "A is complex; a system has real matrices"
     assert "C is missing" in refusal(a, b)

@@ -34,9 +34,9 @@ def reduce(
     Args:
         A: State matrix, [n, n] (or [n], its diagonal) of a stable discrete-time system; or a system of python-control, scipy
             or harold, a :class:`System` or a tuple of matrices, without B, C and D. Objects may run in continuous time (``dt`` of 0).
-        B: Input matrix, [n, m].
-        C: Output matrix, [p, n].
-        D: Direct term, [p, m].
+        B: Input matrix, [n, m] (or [n], of one input).
+        C: Output matrix, [p, n] (or [n], of one output).
+        D: Direct term, [p, m] (or a number).
         order: Keep so many states.
         epsilon: Keep states with a Hankel singular value of at least ``epsilon`` times the largest; 0.01 without another rule.
         energy: Keep this fraction of the sum of the Hankel singular values.

@@ -28,11 +28,11 @@ class System:
     A: Array
     """State matrix, [n, n]."""
     B: Array
-    """Input matrix, [n, m]."""
+    """Input matrix, [n, m], or [n]."""
     C: Array
-    """Output matrix, [p, n]."""
+    """Output matrix, [p, n], or [n]."""
     D: Array | None = None
-    """Direct term, [p, m]; none is zero."""
+    """Direct term, [p, m], or a number; none is zero."""
     dt: float | None = None
     """Sampling time; 0 for continuous time, none for steps of unknown length."""
 
@@ -72,14 +72,27 @@ def matrix(name: str, value: ArrayLike) -> Array:
 
 
 def from_arrays(A: ArrayLike, B: ArrayLike, C: ArrayLike, D: ArrayLike | None, dt: float | None = None) -> Matrices:
-    """The arrays of a system; A may be the diagonal of a diagonal matrix."""
-    try:
-        flat = np.ndim(A) == 1
-    except ValueError:
-        flat = False
-    if flat:
+    """The arrays of a system, as numpy users write them: A may be the diagonal of a diagonal matrix, B of one input and C of one output a
+    vector, and D a number."""
+    if _dimensions(A) == 1:
         A = np.diag(matrix("A", np.atleast_2d(np.asarray(A)))[0])
+    # Of a single state a vector is along the inputs or outputs, as bt reads it.
+    one = np.shape(A) == (1, 1)
+    if _dimensions(B) == 1:
+        B = np.asarray(B)[np.newaxis] if one else np.asarray(B)[:, np.newaxis]
+    if _dimensions(C) == 1:
+        C = np.asarray(C)[:, np.newaxis] if one else np.asarray(C)[np.newaxis]
+    if D is not None and _dimensions(D) == 0:
+        D = np.atleast_2d(np.asarray(D))
     return matrix("A", A), matrix("B", B), matrix("C", C), None if D is None else matrix("D", D), dt
+
+
+def _dimensions(value: ArrayLike) -> int | None:
+    """Those of an array; none for a ragged list."""
+    try:
+        return np.ndim(value)
+    except ValueError:
+        return None
 
 
 def number(name: str, value: Any) -> float:
