@@ -232,6 +232,19 @@ fn divide(
     let by_documents = config.division.map_or(distinct.len() >= MANY, |division| division == Division::Documents);
     let share = config.validation_share;
     if !by_documents {
+        if distinct.len() < train.len() {
+            let remedy = if distinct.len() > 1 {
+                "remove them, or hold out whole documents (`task.division = \"documents\"`)"
+            } else {
+                "remove them"
+            };
+            tell!(
+                "warning: only {} of {} differ; the others are copies, or nearly, and each is divided by itself, so that training \
+                 may hold what validation does: {remedy}",
+                distinct.len(),
+                counted(train.len(), "document")
+            );
+        }
         let (train, validation): (Vec<String>, Vec<String>) =
             train.iter().map(|text| cut(text, 1.0 - share)).map(|(a, b)| (a.to_owned(), b.to_owned())).unzip();
         let division = format!("the last {share} of every document held out for validation");
