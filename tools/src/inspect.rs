@@ -222,7 +222,7 @@ pub fn run(args: &InspectArgs) -> Result<()> {
         if let Subject::System { plant, .. } = &subject {
             let facts = plant.facts().unwrap_or_default();
             note += &note_on_plant(&facts);
-            if let Some(hint) = assumed_time(plant).strip_prefix("; ").filter(|_| facts.kept_poles > 0) {
+            if let Some(hint) = assumed_time(plant).strip_prefix("; ") {
                 let _ = writeln!(note, "{hint}");
             }
         }

@@ -81,11 +81,10 @@ pub fn run(args: &ReduceArgs) -> Result<bool> {
         plots.map_or(Ok(()), PendingFolder::commit)?;
     }
     drop(progress);
-    if let Subject::System { plant, .. } = &subject {
-        let kept = certificate.plant.is_some_and(|facts| facts.kept_poles > 0);
-        if let Some(hint) = assumed_time(plant).strip_prefix("; ").filter(|_| kept) {
-            terminal::tell(&format!("note: {hint}"));
-        }
+    if let Subject::System { plant, .. } = &subject
+        && let Some(hint) = assumed_time(plant).strip_prefix("; ")
+    {
+        terminal::tell(&format!("note: {hint}"));
     }
     for note in fewer_than_asked(&options, certificate) {
         terminal::tell(&note);

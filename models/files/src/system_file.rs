@@ -126,6 +126,8 @@ pub struct StoredSystem {
 }
 
 /// The arrays of a system, as messages name them.
+/// Names of its arrays, as MATLAB, scipy and python-control write them.
+const KNOWN: [&str; 11] = ["A", "a", "B", "b", "C", "c", "D", "d", "dt", "Ts", "E"];
 const ARRAYS: &str = "a system has A, B, C and possibly D and dt";
 
 impl StoredSystem {
@@ -138,6 +140,7 @@ impl StoredSystem {
     /// Arrays that are missing, unexpected or misshapen, by name.
     pub fn parse(path: &Path, mut arrays: NamedArrays) -> Result<Self> {
         let fail = |reason: String| WeightsError::content(path, reason);
+        let others: Vec<String> = arrays.keys().filter(|name| !KNOWN.contains(&&name[..])).cloned().collect();
         let mut take = |names: &[&str]| {
             let found: Vec<&str> = names.iter().copied().filter(|name| arrays.contains_key(*name)).collect();
             match found[..] {
@@ -146,7 +149,8 @@ impl StoredSystem {
                 _ => Err(fail(format!("it holds both {} and {}, which are the same", found[0], found[1]))),
             }
         };
-        let missing = |name: &str| fail(format!("the array {name} is missing; {ARRAYS}"));
+        let found = if others.is_empty() { String::new() } else { format!("; it holds {}", others.join(", ")) };
+        let missing = |name: &str| fail(format!("the array {name} is missing{found}; {ARRAYS}"));
         let a = take(&["A", "a"])?.ok_or_else(|| missing("A"))?;
         let b = take(&["B", "b"])?.ok_or_else(|| missing("B"))?;
         let c = take(&["C", "c"])?.ok_or_else(|| missing("C"))?;
@@ -464,6 +468,8 @@ mod tests {
         let m = m.as_ref();
         let error = message("s.npz", &[("A", m), ("B", m)]).unwrap_err().to_string();
         assert_eq!(error, "s.npz: the array C is missing; a system has A, B, C and possibly D and dt");
+        let error = message("s.npz", &[("arr_0", m), ("arr_1", m)]).unwrap_err().to_string();
+        assert!(error.starts_with("s.npz: the array A is missing; it holds arr_0, arr_1; a system has A"), "{error}");
         let error = message("s.npz", &[("A", m), ("B", m), ("C", m), ("F", m)]).unwrap_err().to_string();
         assert!(error.contains("unexpected array F;"));
         let error = message("s.npz", &[("A", m), ("B", m), ("C", m), ("d_", m), ("x0", m)]).unwrap_err().to_string();

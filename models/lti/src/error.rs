@@ -4,7 +4,7 @@ use thiserror::Error;
 #[derive(Debug, Error, Clone, PartialEq)]
 pub enum LtiError {
     /// Matrices that do not fit together.
-    #[error("{what} has shape {got:?}, expected {expected:?}")]
+    #[error("{what} has shape {got:?}, expected {expected:?}{}", transposed(.what, *.got, *.expected))]
     Shape {
         /// The matrix, by name.
         what: String,
@@ -101,3 +101,27 @@ fn complex(re: f64, im: f64) -> String {
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, LtiError>;
+
+/// What to say of a B or C whose other side is as long as the states are many. `expected` has that side of what was given.
+fn transposed(what: &str, got: (usize, usize), expected: (usize, usize)) -> &'static str {
+    let is = match what {
+        "B" => got.1 == expected.0 && got.0 != expected.0,
+        "C" => got.0 == expected.1 && got.1 != expected.1,
+        _ => false,
+    };
+    if is { "; it looks transposed" } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transposed_matrices_are_told() {
+        let told = |what: &str, got, expected| LtiError::Shape { what: what.into(), got, expected }.to_string();
+        assert_eq!(told("B", (2, 4), (4, 4)), "B has shape (2, 4), expected (4, 4); it looks transposed");
+        assert_eq!(told("C", (4, 3), (4, 4)), "C has shape (4, 3), expected (4, 4); it looks transposed");
+        assert_eq!(told("B", (3, 2), (4, 2)), "B has shape (3, 2), expected (4, 2)");
+        assert_eq!(told("A", (2, 5), (2, 2)), "A has shape (2, 5), expected (2, 2)");
+    }
+}

@@ -52,7 +52,16 @@ impl ModelFiles {
             (true, _) => mapped::map(&single)?.into_iter().collect(),
             (false, true) => open_shards(directory, &index)?,
             (false, false) => {
-                let reason = format!("there is neither {WEIGHTS_FILE} nor {INDEX_FILE}: this is not a model directory");
+                let has = |extension: &str| {
+                    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+                    files.map(|file| file.path()).any(|path| path.extension().is_some_and(|own| own == extension))
+                };
+                let what = match (has("safetensors"), has("bin")) {
+                    (true, _) => "the index of its shards is missing",
+                    (false, true) => "files of PyTorch (.bin) are not read, convert them to safetensors",
+                    (false, false) => "this is not a model directory",
+                };
+                let reason = format!("there is neither {WEIGHTS_FILE} nor {INDEX_FILE}: {what}");
                 return Err(WeightsError::content(directory, reason));
             }
         };

@@ -211,6 +211,10 @@ fn damaged_files_are_refused() {
     refused(folder.path(), &["overlap"]);
     fs::remove_file(&path).unwrap();
     refused(folder.path(), &["model.safetensors", "not a model directory"]);
+    fs::write(folder.path().join("pytorch_model.bin"), b"x").unwrap();
+    refused(folder.path(), &["model.safetensors", "files of PyTorch (.bin) are not read"]);
+    fs::write(folder.path().join("model-00001-of-00002.safetensors"), b"x").unwrap();
+    refused(folder.path(), &["model.safetensors.index.json", "the index of its shards is missing"]);
     fs::create_dir(&path).unwrap();
     assert!(load(folder.path()).is_err());
 }

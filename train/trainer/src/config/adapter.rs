@@ -134,7 +134,7 @@ impl AdapterConfig {
         let Some(abilities) = self.method.abilities(length, placement) else { return };
         let (recurrent, reducible, varying) = (abilities.recurrent, abilities.reducible, abilities.varying);
         let only = |kinds: &'static str| move || format!("is for {kinds}, not for `kind = {kind:?}`");
-        let (hrm, truncated) = ("`kind = \"hrm\"`", "`kind = \"hrm\"` and `selective` with positive poles");
+        let (hrm, truncated) = ("`kind = \"hrm\"`", "`kind = \"hrm\"` and `selective` with `mode = \"positive\"`");
         checks.require("truncate", self.truncate.is_empty() || reducible || varying, only(truncated));
         checks.require("truncate", reducible || self.truncate.iter().all(|rule| rule.is_for_varying()), || {
             format!("has no bound, no total and no other method than `bt` for `kind = {kind:?}`, which varies in time")

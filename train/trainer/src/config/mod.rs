@@ -44,6 +44,7 @@ use crate::settings::tree::{self, Node};
 use crate::tasks::{TaskConfig, TokenKind};
 use hankel_core::{DType, Device};
 use hankel_models::adapters::{Context, Placement};
+use hankel_models::gguf::is_gguf;
 use hankel_models::{TinyGptConfig as TinyGptSettings, Tokenizer};
 use hankel_ops::linear::{default_precision, fastest_precision};
 use schemars::JsonSchema;
@@ -420,12 +421,14 @@ impl Config {
         } else if tokenizer == model_directory(model)
             && let Err(error) = Tokenizer::load(tokenizer)
         {
-            checks.unusable_files(
-                key,
+            let problem = if model.is_file() && !is_gguf(model) {
+                "names a file that is not GGUF: name the directory of the model".to_owned()
+            } else {
                 format!(
                     "has no tokenizer that can be used: {error}; docs/data.md says where to get models and tokenizers"
-                ),
-            );
+                )
+            };
+            checks.unusable_files(key, problem);
         }
     }
 

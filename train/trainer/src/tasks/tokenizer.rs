@@ -36,7 +36,7 @@ pub(super) fn check(tokenizer: Option<&Path>, checks: &mut Checks<'_>) {
 /// spare are usual.
 pub(super) fn check_model(own: usize, vocabulary: usize, checks: &mut Checks<'_>) {
     checks.require("tokenizer", own == 0 || own * 10 >= vocabulary * 9, || {
-        format!("has {own} ids, but the model has {vocabulary}: it is the tokenizer of another model")
+        format!("has {own} ids, but the model has {vocabulary}: it is the tokenizer of another model, or the model has more than a tenth of its ids to spare")
     });
 }
 

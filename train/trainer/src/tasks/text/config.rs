@@ -302,7 +302,10 @@ impl TaskSettings for TextConfig {
         checks.at_least("max_new_tokens", new_tokens, 1);
         checks.require("max_new_tokens", new_tokens < self.length, || {
             let default = if self.max_new_tokens.is_none() { " (the default)" } else { "" };
-            format!("is {new_tokens}{default}, which leaves no room in `length` = {} for a question", self.length)
+            format!(
+                "is {new_tokens}{default}, which leaves no room in `length` = {} for a question: lower it, or raise `length`",
+                self.length
+            )
         });
         checks.positive("beta", self.beta.unwrap_or(DEFAULT_BETA));
         checks.positive("repetition_penalty", self.repetition_penalty.unwrap_or(1.0));

@@ -106,9 +106,17 @@ impl Renderer {
         }
         let given = question.fields.iter().filter(|(_, text)| *text != UNKNOWN);
         let there = among(given.map(|(name, _)| name.as_str()));
+        let has = |name: &str| self.is_usual && question.fields.contains_key(name);
+        let advice = if has("chosen") {
+            ". Pairs are read by `kind = \"dpo\"`"
+        } else if has("instruction") {
+            ". Instructions as Alpaca has them end with `output`; other keys are named in `task.prompt` and `task.answer`"
+        } else {
+            ""
+        };
         let missing = |key: &'static str| {
             let there = &there;
-            move |name: String| format!("has no text or number `{name}`, which `task.{key}` names{there}")
+            move |name: String| format!("has no text or number `{name}`, which `task.{key}` names{there}{advice}")
         };
         let mut is_given = false;
         // A field of its name that the template does not name tells nothing of which examples are the same.

@@ -85,7 +85,10 @@ fn fields(record: &Value) -> Result<Question, String> {
         entries.filter_map(|(key, entry)| Some((key.clone(), scalar(entry)?))).collect();
     let is_list = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_object));
     if fields.is_empty() && record.as_object().is_some_and(|record| record.values().any(is_list)) {
-        return Err(format!("has no conversation, which is read from `messages` or `conversations`{}", others(record)));
+        return Err(format!(
+            "has no conversation, which is read from `messages` or `conversations`{}; a list that holds the records has to be the whole file",
+            others(record)
+        ));
     }
     let messages = instruction(&mut fields, &history(record)?);
     Ok(Question { fields, references: references(record)?, messages, ..Question::default() })
@@ -185,7 +188,10 @@ fn conversation(record: &Value, key: &str) -> Result<Question, String> {
         let found = match last.map(|last| last["role"].as_str().unwrap_or_default()) {
             None => "it is empty".to_owned(),
             Some("assistant") => "its last message is blank".to_owned(),
-            Some(other) => format!("its last message is from {other:?}"),
+            Some(other @ ("user" | "system" | "tool")) => format!("its last message is from {other:?}"),
+            Some(other) => format!(
+                "its last message is from {other:?}, and the role of an answer is \"assistant\" (or \"gpt\", as ShareGPT has it)"
+            ),
         };
         return Err(format!("`{key}` must end with what the assistant says; {found}"));
     }
@@ -393,6 +399,11 @@ mod tests {
             (
                 json!({"messages": [messages[1], {"role": "assistant", "content": "", "function_call": {"name": "f"}}]}),
                 "message 2: has a `function_call`: calls are read from `tool_calls`",
+            ),
+            (
+                json!({"messages": [messages[1], {"role": "Assistant", "content": "x"}]}),
+                "`messages` must end with what the assistant says; its last message is from \"Assistant\", and the role of an answer is \
+                 \"assistant\" (or \"gpt\", as ShareGPT has it)",
             ),
             (json!({"messages": [{"role": "user"}]}), "message 1: has no `content`; there are `role`"),
             (
