@@ -4,14 +4,12 @@ use anyhow::{Context, Result, bail, ensure};
 use hankel_io::{Existing, input, terminal};
 use hankel_study::{
     Cell, Plan, Provenance, audit, changes, claims, experiment_files, experiment_header, incomplete_results, plans,
-    read_results,
+    read_results, studies,
 };
 use hankel_trainer::tell;
 use std::path::{Path, PathBuf};
 
 const PAGE: &str = "docs/reproduction.md";
-/// Folders of studies of our own, beside the paper's experiments and in the results.
-const STUDIES: [&str; 2] = ["language", "state"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -45,8 +43,9 @@ pub fn run(args: &Args) -> Result<()> {
     let here = || Some(PathBuf::from("train/experiments/paper")).filter(|path| path.is_dir());
     let experiments = args.experiments.clone().or_else(here);
     let plans = experiments.as_ref().map(|directory| plans(directory, &cells)).transpose()?.unwrap_or_default();
+    let own = experiments.as_ref().map(|directory| studies(directory, &args.results)).transpose()?.unwrap_or_default();
     let outcomes = claims::evaluate(&claims, &cells, &plans);
-    write(&args.output, &audit::audit(&outcomes, &cells, &plans))?;
+    write(&args.output, &audit::audit(&outcomes, &cells, &plans, &own))?;
     let images = args.output.with_file_name("images");
     for (name, svg) in audit::pictures(&outcomes)? {
         hankel_io::create_folder(&images)?;
@@ -65,12 +64,8 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if let Some(directory) = &experiments {
         commits(&args.results, directory, &plans, &cells)?;
-        for name in STUDIES {
-            let (directory, results) = (directory.with_file_name(name), args.results.join(name));
-            if directory.is_dir() && results.is_dir() {
-                let cells = read_results(&results)?;
-                commits(&results, &directory, &hankel_study::plans(&directory, &cells)?, &cells)?;
-            }
+        for study in &own {
+            commits(&study.results, &study.experiments, &study.plans, &study.cells)?;
         }
     }
     Ok(())

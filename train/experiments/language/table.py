@@ -5,8 +5,8 @@
 
 Several files of one experiment are one table: rows that were run at a scale of their own stand beside the others. For every point of the grid and
 row: means over seeds of the test split, beside the score on the validation split, whose texts are as long as those trained on. Then the differences
-from HRM of both scores and of what was forgotten, paired by seed, with their 95 % intervals and Holm's correction over all of these, and that of the
-loss of the answers beside it, with its own p, which is not corrected.
+from HRM of both scores and of what was forgotten, paired by seed, with their 95 % intervals, their p, and Holm's correction over all of these; and that
+of the loss of the answers beside it, whose p is not corrected.
 A row that does not beat `none`, still learns, or diverged in a seed is named. Where a file has several learning rates, every row is at that of its
 least validation loss, averaged over seeds.
 """
@@ -189,14 +189,16 @@ def main():
     for line in lines:
         print("| " + " | ".join(line) + " |")
     corrected = iter(holm([found[1] for *_, tests in differences for found in tests[:3] if found and found[1] is not None]))
-    print("\n| less hrm | row | as trained | Holm | score | Holm | forgetting | Holm | loss | p |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("\n| less hrm | row | as trained | p | Holm | score | p | Holm | forgetting | p | Holm | loss | p |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for point, name, tests in differences:
-        p = ["" if not found or found[1] is None else f"{next(corrected):.3f}" for found in tests[:3]]
-        own = tests[3] and tests[3][1]
-        p.append("" if own is None else "< 0.0001" if own < 1e-4 else f"{own:.4f}")
-        cells = [[found[0], own if complete else ""] if found else ["", ""] for found, own in zip(tests, p)]
-        print("| " + " | ".join([point, name, *sum(cells, [])]) + " |")
+        cells = []
+        for place, found in enumerate(tests):
+            own = found[1] if found else None
+            shown = "" if own is None else "< 0.0001" if own < 1e-4 else f"{own:.4f}"
+            p = [shown] if place == 3 else [shown, "" if own is None else f"{next(corrected):.3f}"]
+            cells += [found[0] if found else "", *(p if complete else [""] * len(p))]
+        print("| " + " | ".join([point, name, *cells]) + " |")
     if diverged:
         print("\nDiverged: " + "; ".join(where for _, where in diverged) + ".")
     if not complete:

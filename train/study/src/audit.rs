@@ -1,6 +1,8 @@
 //! `docs/reproduction.md`: the claims one by one, written from the files of results.
 
+mod alike;
 mod figures;
+mod hypotheses;
 mod overview;
 mod quarters;
 mod references;
@@ -10,7 +12,7 @@ mod shared;
 use crate::claims::{Claim, Expect, Outcome, Verdict};
 use crate::measure::{Group, Measured};
 use crate::statistics::{Estimate, Summary};
-use crate::{Cell, Plan, changes, computed, files, measure};
+use crate::{Cell, Plan, Study, changes, computed, files, measure};
 use hankel_plots::{Chart, PlotError};
 use hankel_trainer::format::{capitalised, counted, significant as number};
 use std::collections::BTreeSet;
@@ -24,8 +26,9 @@ pub fn pictures(outcomes: &[Outcome]) -> Result<Vec<(String, String)>, PlotError
     figures::charts(outcomes).into_iter().map(|(name, chart)| Ok((name, chart.to_svg()?))).collect()
 }
 
-/// The audit, as Markdown: what became of claims on `cells`, and where there are more or fewer of them than in `plans`.
-pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
+/// The audit, as Markdown: what became of claims on `cells`, and where there are more or fewer of them than in `plans`; and of the hypotheses of
+/// our own `studies`.
+pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan], studies: &[Study]) -> String {
     let computed = computed::all();
     let mut out = format!("{TITLE}\n{HEAD}");
     let count = |name: &str| outcomes.iter().filter(|outcome| outcome.verdict.name() == name).count();
@@ -40,6 +43,7 @@ pub fn audit(outcomes: &[Outcome], cells: &[Cell], plans: &[Plan]) -> String {
         computed.len()
     );
     out += &overview::overview(outcomes, &computed, cells);
+    out += &hypotheses::section(studies);
     out += &figures::section(outcomes);
     out += &rules::section(outcomes, cells);
     out += "\n## All claims\n\n";
@@ -126,6 +130,7 @@ fn section(experiment: &str, cells: &[Cell], plans: &[Plan]) -> String {
             shared.join(" and ")
         );
     }
+    out += &alike::section(experiment, cells);
     out += &shared::section(experiment, cells);
     if let Some(plan) = own().find_map(|plan| plan.text.as_ref()) {
         let _ = write!(out, "\nWhat was planned:\n\n");
@@ -304,7 +309,7 @@ mod tests {
         assert_eq!(link("cost-at-0.01"), "[cost-at-0.01](#cost-at-001)");
         assert_eq!(anchor(" cost-at-0.01"), "cost-at-001");
         let claims = claims::all();
-        let page = audit(&claims::evaluate(&claims, &[], &[]), &[], &[]);
+        let page = audit(&claims::evaluate(&claims, &[], &[]), &[], &[], &[]);
         let anchors: BTreeSet<String> = page
             .lines()
             .filter(|line| line.starts_with('#'))

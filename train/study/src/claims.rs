@@ -7,6 +7,7 @@ pub(crate) mod convergence;
 mod expect;
 mod family;
 
+pub(crate) use comparison::still_learning;
 pub use expect::Expect;
 pub(crate) use expect::Finding;
 pub(crate) use family::test_count;

@@ -16,6 +16,7 @@ pub(crate) mod links;
 mod peers;
 mod pilots;
 mod prose;
+mod recomputed;
 mod starts;
 mod words;
 

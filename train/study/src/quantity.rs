@@ -6,12 +6,15 @@ use hankel_trainer::results::{AdapterResult, LayerResult, RunResult, metric};
 
 /// Loss of a truncated adapter, as a share of that before, at which it still does what it did.
 const MORE_LOSS: f64 = 1.01;
+/// The task's metric over examples as long as those of training, where those of the test split are longer.
+pub(crate) const AS_TRAINED: &str = "as_trained";
 
 /// A quantity of a row: a metric; `order`, `gate`, `contribution`, `input_alignment` (means over layers), `order_of_layer_0`, `largest_pole`,
 /// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound,
 /// 0 where nothing was discarded and nothing is off; `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest
 /// over layers. `least_order` is the lowest order that was asked of a truncation of the row, or its own, at a loss of at most 1 % more;
-/// `bound_and_loss` Spearman's correlation, over its truncations, of the certified bound with the loss. (`diverged` is of cells.)
+/// `bound_and_loss` Spearman's correlation, over its truncations, of the certified bound with the loss. `as_trained` is the task's metric on the
+/// validation split. (`diverged` is of cells.)
 pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {
     // Predictors without training stand among the rows.
     if let Some(value) = result.task.baselines.get(row) {
@@ -44,6 +47,8 @@ pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64>
             let points = truncations().filter_map(|other| Some((bound(other)?, other.validation.get(metric::LOSS)?)));
             spearman(&points.collect::<Vec<_>>())
         }
+        // Where figures are of the test split, the scores of the other one stand in its place.
+        AS_TRAINED => row.test.as_ref().unwrap_or(&row.validation).get(&result.task.primary_metric),
         "parameters" => Some(row.parameters.adapter as f64),
         "seconds_per_step" => seconds_per_step(row),
         "error_over_bound" => {

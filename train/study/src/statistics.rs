@@ -7,7 +7,7 @@
 //! with three runs it is too narrow.
 
 use crate::units::Unit;
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{ContinuousCDF, DiscreteCDF, Hypergeometric, StudentsT};
 use statrs::function::gamma::ln_gamma;
 
 /// Probability that an interval covers the mean.
@@ -127,6 +127,15 @@ pub(crate) fn holm(p: &[f64]) -> Vec<f64> {
     corrected
 }
 
+/// One-sided p of Fisher's exact test that the first of two shares, counts of so many each, is larger.
+pub(crate) fn fisher((more, of): (usize, usize), (fewer, of_others): (usize, usize)) -> f64 {
+    let counted = [of + of_others, more + fewer, of].map(|count| count as u64);
+    match (Hypergeometric::new(counted[0], counted[1], counted[2]), more) {
+        (Ok(distribution), 1..) => distribution.sf(more as u64 - 1),
+        _ => 1.0,
+    }
+}
+
 /// Slope of the least-squares line through points.
 pub(crate) fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let n = points.len() as f64;
@@ -170,6 +179,19 @@ pub(crate) fn spearman(points: &[(f64, f64)]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of 16 runs 8 are on one side: 1 in 12,870 draws; and sums of such.
+    #[test]
+    fn fisher_counts_draws() {
+        for (more, fewer, p) in
+            [((8, 8), (0, 8), 1.0 / 12_870.0), ((6, 8), (0, 8), 28.0 / 8008.0), ((3, 5), (0, 5), 10.0 / 120.0)]
+        {
+            assert!((fisher(more, fewer) - p).abs() < 1e-12, "{more:?} {fewer:?} {}", fisher(more, fewer));
+        }
+        assert!((fisher((0, 8), (3, 8)) - 1.0).abs() < 1e-12);
+        assert!((fisher((2, 4), (2, 4)) - 53.0 / 70.0).abs() < 1e-12);
+        assert!((fisher((0, 0), (0, 0)) - 1.0).abs() < 1e-12);
+    }
 
     #[track_caller]
     fn near(value: f64, expected: f64) {

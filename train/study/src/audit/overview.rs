@@ -71,10 +71,20 @@ pub(super) fn overview(outcomes: &[Outcome], computed: &[Computed], cells: &[Cel
     out += &claims(fails, refuted);
     out += &of_computed(fails, refuted);
     let mut open = |title: &str, why: &str, kind: fn(&Verdict) -> bool| {
-        let of_computed = computed.iter().filter(|claim| kind(&claim.verdict())).map(|claim| link(claim.id));
-        let names: Vec<String> = each(kind).map(|outcome| link(&outcome.claim.id)).chain(of_computed).collect();
-        if !names.is_empty() {
-            let _ = writeln!(out, "| {title} | {} {why}: {} | | | |", names.len(), names.join(", "));
+        let of_computed = computed.iter().filter(|claim| kind(&claim.verdict())).map(|_| "computed");
+        let experiments = each(kind).map(|outcome| &outcome.claim.experiment[..]).chain(of_computed);
+        // A screen has no room for each of them.
+        let mut counts: Vec<(&str, usize)> = Vec::new();
+        for experiment in experiments {
+            match counts.iter_mut().find(|(own, _)| *own == experiment) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((experiment, 1)),
+            }
+        }
+        if !counts.is_empty() {
+            let all: usize = counts.iter().map(|(_, count)| count).sum();
+            let of_each = counts.iter().map(|(experiment, count)| format!("{} {count}", link(experiment)));
+            let _ = writeln!(out, "| {title} | {all} {why}: {} | | | |", of_each.collect::<Vec<_>>().join(", "));
         }
     };
     let unknown = "still open";
@@ -113,7 +123,7 @@ fn row(title: &str, id: &str, paper: &str, ours: &str, result: &str, expect: Exp
 
 /// The figure of one point of the grid with its interval; of several, which the list of all claims has one by one, the range
 /// that holds all their intervals.
-fn result(groups: &[Group], expect: Expect) -> String {
+pub(super) fn result(groups: &[Group], expect: Expect) -> String {
     match groups {
         [] => String::new(),
         [group] => super::labelled(group, &interval(group, expect)) + &super::loss(group),

@@ -6,7 +6,7 @@ use super::convergence::{STILL_TO_GAIN, is_level, still_to_fall};
 use super::{Expect, Finding, Verdict};
 use crate::Cell;
 use crate::measure::{self, Combine, Group, Measure};
-use crate::quantity::quantity;
+use crate::quantity::{AS_TRAINED, quantity};
 use crate::rates::RATE;
 use crate::statistics::{Estimate, Summary};
 use hankel_trainer::format::significant as number;
@@ -59,7 +59,9 @@ pub(super) fn problem(measure: &Measure, groups: &[Group], cells: &[&Cell]) -> O
         [first, ..] if made_of.iter().all(|other| *other == first) => vec![first],
         _ => chosen,
     };
-    let gains: Vec<Vec<Gain>> = judged.iter().map(|name| gains(&measure.of, name, NONE, &points)).collect();
+    // What is forgotten is a cost: what it was paid for is the loss.
+    let of = if measure.of == metric::FORGETTING { metric::LOSS } else { &measure.of };
+    let gains: Vec<Vec<Gain>> = judged.iter().map(|name| gains(of, name, NONE, &points)).collect();
     let unknown: Vec<String> = judged
         .iter()
         .zip(&gains)
@@ -135,6 +137,12 @@ pub(super) fn unfinished(
     learning(&names, &points, gain_unless_little).map(Verdict::NotConverged)
 }
 
+/// Which of these rows were still learning when training ended, over cells that repeat each other in `units`.
+pub(crate) fn still_learning(names: &[String], cells: &[Cell], units: &[String]) -> Option<String> {
+    let points = points_of(&cells.iter().collect::<Vec<_>>(), units);
+    learning(&names.iter().collect::<Vec<_>>(), &points, gain_unless_little)
+}
+
 /// What a fall is held against: the gain over no adapter. A control that learns nothing has none.
 fn gain_or_loss(gained: f64, loss: f64) -> f64 {
     if gained > 0.0 { gained } else { loss }
@@ -159,9 +167,13 @@ fn stands(expect: Expect, finding: Finding, mean: f64, moves: f64) -> bool {
 
 /// The cells that a measure is about, by the point of the grid that they repeat.
 fn points<'a>(measure: &Measure, cells: &[&'a Cell]) -> Vec<Point<'a>> {
-    let repeated: Vec<&str> = measure.units.iter().map(String::as_str).chain([RATE]).collect();
+    points_of(&measure::concerned(measure, cells), &measure.units)
+}
+
+fn points_of<'a>(cells: &[&'a Cell], units: &[String]) -> Vec<Point<'a>> {
+    let repeated: Vec<&str> = units.iter().map(String::as_str).chain([RATE]).collect();
     let mut points: Vec<Point> = Vec::new();
-    for cell in measure::concerned(measure, cells) {
+    for &cell in cells {
         let Some(result) = &cell.result else { continue };
         let label = cell.id.describe(&repeated);
         match points.iter_mut().find(|point| point.label == label) {
@@ -206,9 +218,11 @@ fn trained<'a>(measure: &'a Measure, points: &[Point]) -> Vec<&'a String> {
 /// Whether the measure is of what training improves: of a metric.
 fn is_score(measure: &Measure, points: &[Point]) -> bool {
     let sides = || measure.row.iter().chain(&measure.against);
-    points.iter().flat_map(|point| &point.results).any(|result| {
-        sides().any(|name| row(result, name).is_some_and(|row| row.validation.metrics.contains_key(&measure.of)))
-    })
+    let is_metric = |row: &AdapterResult| measure.of == AS_TRAINED || row.validation.metrics.contains_key(&measure.of);
+    points
+        .iter()
+        .flat_map(|point| &point.results)
+        .any(|result| sides().any(|name| row(result, name).is_some_and(is_metric)))
 }
 
 fn row<'a>(result: &'a RunResult, name: &str) -> Option<&'a AdapterResult> {

@@ -127,19 +127,23 @@ impl Study {
                 let least = p.iter().filter(|other| **other <= own);
                 let corrected = least.map(|other| other * p.iter().filter(|more| *more >= other).count() as f64);
                 let corrected = corrected.fold(0.0, f64::max).min(1.0);
-                let (low, high) = (middle - half, middle + half);
-                write!(line, " {middle:+.3} ({low:+.3} to {high:+.3}) | {corrected:.3} |").unwrap();
+                let (low, high, own) = (middle - half, middle + half, shown(own));
+                write!(line, " {middle:+.3} ({low:+.3} to {high:+.3}) | {own} | {corrected:.3} |").unwrap();
             }
             if measures(name).len() < ALL.len() {
-                line += "  |  |";
+                line += "  |  |  |";
             }
             let [middle, half, own] = self.compared(point, name, LOSS);
-            let (low, high) = (middle - half, middle + half);
-            let own = if own < 1e-4 { "< 0.0001".to_owned() } else { format!("{own:.4}") };
+            let (low, high, own) = (middle - half, middle + half, shown(own));
             write!(line, " {middle:+.3} ({low:+.3} to {high:+.3}) | {own} |").unwrap();
             assert!(page.lines().any(|found| found.starts_with(&line)), "not on the page: {line}");
         }
     }
+}
+
+/// A p of the tables.
+fn shown(p: f64) -> String {
+    if p < 1e-4 { "< 0.0001".to_owned() } else { format!("{p:.4}") }
 }
 
 /// Quantile 0.975 of Student's t.
@@ -312,4 +316,23 @@ fn entities_are_their_result() {
         hrm.0, hrm.1, hrm.2, lora.0, lora.1, lora.2
     );
     assert!(page.contains(&said), "{said}");
+}
+
+/// A page that says that a hypothesis holds says it where the rules of the audit do.
+#[test]
+fn verdicts_are_those_of_the_audit() {
+    let (audit, page) = (page("reproduction.md"), page("language.md"));
+    let verdict = |id: &str| {
+        let line = audit.lines().find(|line| line.starts_with(&format!("| [{id}](language.md): "))).unwrap();
+        line.split("**").nth(1).unwrap().to_owned()
+    };
+    let confirmed: Vec<String> =
+        crate::hypotheses::claims().into_iter().map(|claim| claim.id).filter(|id| verdict(id) == "confirmed").collect();
+    assert_eq!(confirmed, ["M1", "E1-hrm", "E1-lora", "E5", "D4-qmsum"]);
+    for holds in ["(M1):", "(E1, holds", "(E5, holds", "(D4, holds"] {
+        assert!(page.contains(holds), "{holds}");
+    }
+    let held: Vec<&str> =
+        page.split(", holds").filter_map(|before| before.rsplit('(').next()).filter(|id| id.len() == 2).collect();
+    assert_eq!(held, ["E1", "E5", "D4"]);
 }
