@@ -65,7 +65,8 @@ What is compared:
 - Where what truncation leaves of one row is compared, that row has to.
 - Of several rivals the chosen one has to beat no adapter, and all have to have converged, since any might come to be chosen. The chosen one has the least validation loss where figures are of the test split. Else it is chosen on the figures themselves, and its p counts once for each rival.
 - Where an experiment has several learning rates, every row is taken at the one of its least validation loss, the mean over units. Its figures are of the test split, or there are none.
-- Where all rows have one rate, as in the paper, they are compared all the same. The section of the experiment says so.
+- Where all rows have one rate, as in the paper, they are compared all the same. The section of the experiment says so. An experiment of a single adapter has the rate of its plan.
+- Where what is forgotten is compared, rows have to beat no adapter in the loss. *As trained* is a task's metric on the validation split, where the test split has longer examples.
 
 One row by itself:
 
