@@ -248,6 +248,8 @@ def test_vectors_and_numbers_are_a_system_of_one_input_and_output():
         found = hankel.reduce(*given, order=3)
         for name in "ABCD":
             assert np.array_equal(getattr(found, name), getattr(full, name)), name
+    single = hankel.reduce([[0.5]], [1.0, 2.0], [3.0], order=1)
+    assert single.B.shape == (1, 2) and single.C.shape == (1, 1)
     of_object = hankel.System(a, b[:, 0], c[0], 0.5)
     assert np.array_equal(hankel.singular_values(of_object), hankel.singular_values(a, b[:, :1], c[:1]))
     assert of_object.frequency_response(OMEGA).shape == (len(OMEGA), 1, 1)
@@ -382,6 +384,7 @@ def test_refusals_say_what_is_wrong():
     assert refusal(a, b[0], c).startswith(f"B has shape ({b.shape[1]}, 1)")
     assert refusal(a, b[np.newaxis], c) == f"B has shape [1, 5, {b.shape[1]}], expected two dimensions"
     assert refusal(a, [[1.0], [1.0, 2.0]], c).startswith("B is not a matrix of numbers")
+    assert refusal([[1.0], [1.0, 2.0]], b, c).startswith("A is not a matrix of numbers")
     assert refusal(a * np.nan, b, c) == "A holds NaN at row 0, column 0; every entry must be finite"
     assert refusal(a + 1j, b, c) == "A is complex; a system has real matrices"
     assert "C is missing" in refusal(a, b)

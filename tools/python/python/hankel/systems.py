@@ -76,15 +76,16 @@ def from_arrays(A: ArrayLike, B: ArrayLike, C: ArrayLike, D: ArrayLike | None, d
     vector, and D a number."""
     if _dimensions(A) == 1:
         A = np.diag(matrix("A", np.atleast_2d(np.asarray(A)))[0])
+    A = matrix("A", A)
     # Of a single state a vector is along the inputs or outputs, as bt reads it.
-    one = np.shape(A) == (1, 1)
+    one = A.shape == (1, 1)
     if _dimensions(B) == 1:
         B = np.asarray(B)[np.newaxis] if one else np.asarray(B)[:, np.newaxis]
     if _dimensions(C) == 1:
         C = np.asarray(C)[:, np.newaxis] if one else np.asarray(C)[np.newaxis]
     if D is not None and _dimensions(D) == 0:
         D = np.atleast_2d(np.asarray(D))
-    return matrix("A", A), matrix("B", B), matrix("C", C), None if D is None else matrix("D", D), dt
+    return A, matrix("B", B), matrix("C", C), None if D is None else matrix("D", D), dt
 
 
 def _dimensions(value: ArrayLike) -> int | None:
