@@ -125,9 +125,11 @@ pub struct StoredSystem {
     pub time: Time,
 }
 
-/// The arrays of a system, as messages name them.
-/// Names of its arrays, as MATLAB, scipy and python-control write them.
+/// Names of arrays of a system.
 const KNOWN: [&str; 11] = ["A", "a", "B", "b", "C", "c", "D", "d", "dt", "Ts", "E"];
+/// Other arrays that a message names.
+const SHOWN: usize = 5;
+/// The arrays of a system, as messages name them.
 const ARRAYS: &str = "a system has A, B, C and possibly D and dt";
 
 impl StoredSystem {
@@ -149,7 +151,9 @@ impl StoredSystem {
                 _ => Err(fail(format!("it holds both {} and {}, which are the same", found[0], found[1]))),
             }
         };
-        let found = if others.is_empty() { String::new() } else { format!("; it holds {}", others.join(", ")) };
+        let more = if others.len() > SHOWN { ", ..." } else { "" };
+        let shown = others[..others.len().min(SHOWN)].join(", ");
+        let found = if others.is_empty() { String::new() } else { format!("; it holds {shown}{more}") };
         let missing = |name: &str| fail(format!("the array {name} is missing{found}; {ARRAYS}"));
         let a = take(&["A", "a"])?.ok_or_else(|| missing("A"))?;
         let b = take(&["B", "b"])?.ok_or_else(|| missing("B"))?;

@@ -52,11 +52,10 @@ impl ModelFiles {
             (true, _) => mapped::map(&single)?.into_iter().collect(),
             (false, true) => open_shards(directory, &index)?,
             (false, false) => {
-                let has = |extension: &str| {
-                    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
-                    files.map(|file| file.path()).any(|path| path.extension().is_some_and(|own| own == extension))
-                };
-                let what = match (has("safetensors"), has("bin")) {
+                let names = std::fs::read_dir(directory).into_iter().flatten().flatten();
+                let names: Vec<String> = names.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+                let has = |part: &str, end: &str| names.iter().any(|name| name.contains(part) && name.ends_with(end));
+                let what = match (has("-of-", ".safetensors"), has("", ".bin")) {
                     (true, _) => "the index of its shards is missing",
                     (false, true) => "files of PyTorch (.bin) are not read, convert them to safetensors",
                     (false, false) => "this is not a model directory",
