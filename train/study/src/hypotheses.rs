@@ -1,11 +1,11 @@
 //! Hypotheses of our own studies on frozen language models (`hypotheses.toml`), and their results.
 //!
-//! Differences are judged by the rules of the paper's claims. Products of a group are counted: a seed solves a group when it is right in more than 0.99
-//! of the words of four times the longest length trained on, and counts are compared by Fisher's exact test.
+//! Differences are judged by the rules of the paper's claims. Products of a group are counted: a seed solves a group when more than 0.99 of the answers
+//! over words four times as long as the longest trained on are right, and counts are compared by Fisher's exact test, one-sided.
 
 use crate::claims::{Claim, still_learning};
 use crate::statistics::{CONFIDENCE, fisher, holm};
-use crate::{Cell, Plan, SEED, plans, rates, read_results};
+use crate::{Cell, Plan, SEED, plans, rates, read_results, rows};
 use anyhow::Result;
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const FOLDERS: [&str; 2] = ["language", "state"];
 /// Rows that were planned later, in cells of their own: experiment, their scale, and that of the cells which they belong to.
 const LATER: [[&str; 3]; 1] = [["documents", "qmsum-rivals", "qmsum"]];
-/// What of words of 128 elements is right in a seed that solves their group is more than this.
+/// More than this of the answers over words of 128 elements is right in a seed that solves their group.
 const SOLVED: f64 = 0.99;
 const SOLVED_AT: &str = "accuracy_to_128";
 /// The same of words as long as those trained on.
@@ -58,9 +58,9 @@ pub(crate) fn cells(studies: &[Study]) -> Vec<Cell> {
         let is_at = |cell: &Cell, scale| cell.id.experiment == experiment && cell.id.scale.as_deref() == Some(scale);
         let (added, mut others): (Vec<Cell>, Vec<Cell>) = cells.into_iter().partition(|cell| is_at(cell, later));
         for cell in added {
-            let own = others.iter_mut().find(|own| is_at(own, first) && own.id.axes == cell.id.axes);
-            if let (Some(own), Some(result)) = (own.and_then(|own| own.result.as_mut()), cell.result) {
-                own.rows.extend(result.rows);
+            match others.iter_mut().find(|own| is_at(own, first) && own.id.axes == cell.id.axes) {
+                Some(own) => rows::join(own, &cell),
+                None => others.push(cell),
             }
         }
         cells = others;
@@ -72,26 +72,29 @@ pub(crate) fn cells(studies: &[Study]) -> Vec<Cell> {
 #[serde(deny_unknown_fields)]
 struct File {
     claim: Vec<Claim>,
-    unsolved: Vec<Unsolved>,
+    count: Vec<Count>,
     solved: Vec<Solved>,
 }
 
-/// Rows that should solve no group.
+/// Rows that should solve groups in at least so many seeds; in none if that is 0.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Unsolved {
+struct Count {
     id: String,
     scale: String,
     text: String,
     rows: Vec<String>,
+    groups: Vec<String>,
+    #[serde(default)]
+    least: usize,
 }
 
-/// A row that should solve a group in more seeds than others.
+/// A row that should solve a group in more seeds than others, at several scales.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Solved {
     id: String,
-    scale: String,
+    scales: Vec<String>,
     group: String,
     text: String,
     more: String,
@@ -107,7 +110,7 @@ pub(crate) fn claims() -> Vec<Claim> {
     file().claim
 }
 
-/// A hypothesis about seeds that solve a group, and what became of it.
+/// A hypothesis about seeds that solve a group, and what became of it at a scale.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Counted {
     pub(crate) id: String,
@@ -122,20 +125,31 @@ pub(crate) struct Counted {
 struct Words(Vec<Cell>);
 
 impl Words {
-    fn at(scale: &str, cells: &[Cell]) -> Self {
-        let own = |cell: &&Cell| cell.id.experiment == WORDS && cell.id.scale.as_deref() == Some(scale);
+    /// None where runs are missing: no conclusion is drawn then.
+    fn at(scale: &str, cells: &[Cell], plans: &[Plan]) -> Self {
+        let of_it = |plan: &&Plan| plan.experiment == WORDS && plan.scale.as_deref() == Some(scale);
+        let plan = plans.iter().find(of_it);
+        if plan.is_some_and(|plan| !plan.is_complete(cells)) {
+            return Words(Vec::new());
+        }
+        let own = |cell: &&Cell| {
+            let is_at = cell.id.experiment == WORDS && cell.id.scale.as_deref() == Some(scale);
+            is_at && plan.is_none_or(|plan| plan.has(cell))
+        };
         Words(rates::at_their_own(&cells.iter().filter(own).collect::<Vec<_>>(), &[SEED.to_owned()]))
     }
 
-    fn of_group(self, group: &str) -> Self {
-        Words(self.0.into_iter().filter(|cell| cell.id.axis("group") == Some(group)).collect())
+    fn of_group(&self, group: &str) -> Self {
+        Words(self.0.iter().filter(|cell| cell.id.axis("group") == Some(group)).cloned().collect())
     }
 
-    /// The runs of a row that are right in nearly all words of a length, and all that there are.
+    /// The runs of a row in which nearly all answers over words of a length are right, and all that there are. One that diverged is not right.
     fn count(&self, row: &str, length: &str) -> (usize, usize) {
-        let rows = self.0.iter().filter_map(|cell| cell.result.as_ref()?.rows.iter().find(|found| found.name == row));
-        let right: Vec<f64> = rows.filter_map(|row| row.validation.get(length)).collect();
-        (right.iter().filter(|share| **share > SOLVED).count(), right.len())
+        let right = |cell: &&Cell| {
+            let found = cell.result.as_ref().and_then(|result| result.rows.iter().find(|found| found.name == row));
+            found.and_then(|row| row.validation.get(length)).is_some_and(|share| share > SOLVED)
+        };
+        (self.0.iter().filter(right).count(), self.0.len())
     }
 
     /// `; rotation was still learning in 3 of 8 runs`: rows that more steps might have brought further.
@@ -144,66 +158,89 @@ impl Words {
     }
 }
 
-impl Unsolved {
-    fn evaluate(self, cells: &[Cell]) -> Counted {
-        let words = Words::at(&self.scale, cells);
-        let counts = self.rows.iter().map(|row| words.count(row, SOLVED_AT));
-        let (count, of) = counts.fold((0, 0), |(count, of), own| (count + own.0, of + own.1));
-        let verdict = match (count, of) {
-            (_, 0) => NOT_MEASURED.to_owned(),
-            (0, _) => format!("**as expected**{}", words.still_learning(&self.rows)),
-            _ => "**not as expected**".to_owned(),
+impl Count {
+    fn evaluate(self, cells: &[Cell], plans: &[Plan]) -> Counted {
+        let words = Words::at(&self.scale, cells, plans);
+        let of_group = |row: &str| -> Vec<(usize, usize)> {
+            self.groups.iter().map(|group| words.of_group(group).count(row, SOLVED_AT)).collect()
         };
-        let result = format!("{}: {count} of {of} runs", self.rows.join(", "));
+        let counts: Vec<Vec<(usize, usize)>> = self.rows.iter().map(|row| of_group(row)).collect();
+        let as_expected =
+            |(count, _): &(usize, usize)| if self.least == 0 { *count == 0 } else { *count >= self.least };
+        let verdict = if words.0.is_empty() {
+            NOT_MEASURED.to_owned()
+        } else if !counts.iter().flatten().all(as_expected) {
+            "**not as expected**".to_owned()
+        } else if self.least == 0 {
+            format!("**as expected**{}", words.still_learning(&self.rows))
+        } else {
+            "**as expected**".to_owned()
+        };
+        let of_row = |(row, counts): (&String, &Vec<(usize, usize)>)| {
+            let each = self.groups.iter().zip(counts);
+            let each = each.map(|(group, (count, of))| format!("{} {count} of {of}", group.to_uppercase()));
+            format!("{row}: {}", each.collect::<Vec<_>>().join(", "))
+        };
+        let result = self.rows.iter().zip(&counts).map(of_row).collect::<Vec<_>>().join("; ");
         Counted { id: self.id, scale: self.scale, text: self.text, result, verdict }
     }
 }
 
 impl Solved {
-    /// The probabilities of its counts.
-    fn p(&self, cells: &[Cell]) -> Vec<f64> {
-        let words = Words::at(&self.scale, cells).of_group(&self.group);
+    /// The counts of its rows at a scale, and their probabilities.
+    fn tests(&self, words: &Words) -> Vec<(usize, f64)> {
+        let words = words.of_group(&self.group);
         let more = words.count(&self.more, SOLVED_AT);
-        self.fewer.iter().map(|row| fisher(more, words.count(row, SOLVED_AT))).collect()
+        let counts = self.fewer.iter().map(|row| words.count(row, SOLVED_AT));
+        counts.map(|fewer| (fewer.0, fisher(more, fewer))).collect()
     }
 
-    /// With its probabilities, and those after Holm's correction.
-    fn evaluate(self, cells: &[Cell], p: &[f64], corrected: &[f64]) -> Counted {
-        let words = Words::at(&self.scale, cells).of_group(&self.group);
-        let (count, of) = words.count(&self.more, SOLVED_AT);
+    /// At a scale, with the probabilities after Holm's correction.
+    fn evaluate(&self, scale: &str, words: &Words, corrected: &[f64]) -> Counted {
+        let of_it = words.of_group(&self.group);
+        let (count, of) = of_it.count(&self.more, SOLVED_AT);
         let mut result = format!("{} in {count} of {of} seeds", self.more);
-        for ((row, p), holm) in self.fewer.iter().zip(p).zip(corrected) {
-            let _ = write!(result, "; {row} in {} (p = {p:.4}, Holm {holm:.4})", words.count(row, SOLVED_AT).0);
+        for ((row, (fewer, p)), holm) in self.fewer.iter().zip(self.tests(words)).zip(corrected) {
+            let _ = write!(result, "; {row} in {fewer} ({})", tested(p, *holm));
         }
         let verdict = if of == 0 {
             NOT_MEASURED.to_owned()
-        } else if words.count(&self.more, TRAINED_AT).0 == 0 {
+        } else if of_it.count(&self.more, TRAINED_AT).0 == 0 {
             format!("**no comparison**: in no seed did {} learn the words trained on", self.more)
         } else if corrected.iter().all(|holm| *holm < 1.0 - CONFIDENCE) {
-            format!("**confirmed**{}", words.still_learning(&self.fewer))
+            format!("**confirmed**{}", of_it.still_learning(&self.fewer))
         } else {
-            format!("**not confirmed**{}", words.still_learning(std::slice::from_ref(&self.more)))
+            format!("**not confirmed**{}", of_it.still_learning(std::slice::from_ref(&self.more)))
         };
-        Counted { id: self.id, scale: self.scale, text: self.text, result, verdict }
+        Counted { id: self.id.clone(), scale: scale.to_owned(), text: self.text.clone(), result, verdict }
     }
 }
 
+/// `p = 0.0035, Holm 0.0210`.
+pub(crate) fn tested(p: f64, holm: f64) -> String {
+    let of = |p: f64| if p < 1e-4 { "< 0.0001".to_owned() } else { format!("= {p:.4}") };
+    format!("p {}, Holm {}", of(p), of(holm).trim_start_matches("= "))
+}
+
 /// What became of the hypotheses about groups on these cells. Holm's correction is over the tests of a scale.
-pub(crate) fn counted(cells: &[Cell]) -> Vec<Counted> {
-    let File { unsolved, solved, .. } = file();
-    let p: Vec<Vec<f64>> = solved.iter().map(|it| it.p(cells)).collect();
-    let corrected: Vec<Vec<f64>> = (0..solved.len())
-        .map(|index| {
-            let is_one = |other: &usize| solved[*other].scale == solved[index].scale;
-            let family: Vec<usize> = (0..solved.len()).filter(is_one).collect();
-            let corrected = holm(&family.iter().flat_map(|other| p[*other].iter().copied()).collect::<Vec<_>>());
-            let before: usize = family.iter().take_while(|other| **other < index).map(|other| p[*other].len()).sum();
-            corrected[before..before + p[index].len()].to_vec()
-        })
-        .collect();
-    let none = unsolved.into_iter().map(|it| it.evaluate(cells));
-    let some = solved.into_iter().zip(p.iter().zip(&corrected));
-    none.chain(some.map(|(it, (p, corrected))| it.evaluate(cells, p, corrected))).collect()
+pub(crate) fn counted(cells: &[Cell], plans: &[Plan]) -> Vec<Counted> {
+    let File { count, solved, .. } = file();
+    let mut out: Vec<Counted> = count.into_iter().map(|it| it.evaluate(cells, plans)).collect();
+    let family = |scale: &str| -> (Words, Vec<f64>) {
+        let words = Words::at(scale, cells, plans);
+        let own = solved.iter().filter(|it| it.scales.iter().any(|own| own == scale));
+        let p: Vec<f64> = own.flat_map(|it| it.tests(&words)).map(|test| test.1).collect();
+        (words, holm(&p))
+    };
+    for (index, it) in solved.iter().enumerate() {
+        for scale in &it.scales {
+            let (words, corrected) = family(scale);
+            let before = solved[..index].iter().filter(|other| other.scales.contains(scale));
+            let before: usize = before.map(|other| other.fewer.len()).sum();
+            out.push(it.evaluate(scale, &words, &corrected[before..before + it.fewer.len()]));
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -263,7 +300,7 @@ mod tests {
                 row("hrm-signed", [0.9, 0.6], 0.1),
             ]
         });
-        let found = counted(&z2);
+        let found = counted(&z2, &[]);
         let signed = of(&found, "S", "long");
         assert!(
             signed.verdict.starts_with("**confirmed**; hrm-signed was still learning in 8 of 8 runs"),
@@ -275,13 +312,29 @@ mod tests {
         );
         let fixed = of(&found, "T", "long");
         assert!(fixed.verdict.starts_with("**as expected**; hrm-signed was still"), "{fixed:?}");
-        assert_eq!(fixed.result, "hrm-positive, hrm-signed, hrm-complex: 0 of 8 runs");
-        assert_eq!(of(&found, "A", "long").verdict, NOT_MEASURED);
+        let counts = "hrm-positive: Z2 0 of 8, Z3 0 of 0, S3 0 of 0; hrm-signed: Z2 0 of 8, Z3 0 of 0, S3 0 of 0; ";
+        assert!(fixed.result.starts_with(counts), "{fixed:?}");
         assert_eq!(of(&found, "H5", "paper").verdict, NOT_MEASURED);
 
         // One seed of a row that should solve none.
         let one = seeds("long", "z2", |seed| vec![row("hrm-signed", [1.0, if seed == 3 { 1.0 } else { 0.5 }], 0.0)]);
-        assert_eq!(of(&counted(&one), "T", "long").verdict, "**not as expected**");
+        assert_eq!(of(&counted(&one, &[]), "T", "long").verdict, "**not as expected**");
+
+        assert_eq!(of(&counted(&one, &[]), "`long`", "long").verdict, "**not as expected**");
+
+        // Runs are missing.
+        let plan = |seeds: usize| Plan {
+            experiment: WORDS.into(),
+            scale: Some("long".into()),
+            cells: (0..seeds)
+                .map(|seed| vec![("group".into(), "z2".into()), ("seed".into(), seed.to_string())])
+                .collect(),
+            text: None,
+            shares_rate: false,
+        };
+        assert_eq!(of(&counted(&one, &[plan(9)]), "T", "long").verdict, NOT_MEASURED);
+        // The seed that solves it was not planned.
+        assert!(of(&counted(&one, &[plan(3)]), "T", "long").verdict.starts_with("**as expected**"));
 
         // Nobody learns the words trained on, or too few seeds are right.
         let group = |trained: f64, of: usize| {
@@ -294,7 +347,7 @@ mod tests {
                 ]
             })
         };
-        let verdict = |cells: &[Cell]| of(&counted(cells), "H5", "paper").verdict;
+        let verdict = |cells: &[Cell]| of(&counted(cells, &[]), "H5", "paper").verdict;
         assert_eq!(
             verdict(&group(0.1, 0)),
             "**no comparison**: in no seed did householder-2 learn the words trained on"

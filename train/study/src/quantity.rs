@@ -88,7 +88,7 @@ pub(crate) fn range(results: &[&RunResult], row: &str, name: &str) -> (f64, f64)
             (0.0, states.map_or(f64::INFINITY, |states| states as f64))
         }
         "gate" | "largest_pole" | metric::LOSS => (0.0, f64::INFINITY),
-        metric::ACCURACY => (0.0, 1.0),
+        metric::ACCURACY | "exact_match" | AS_TRAINED => (0.0, 1.0),
         _ => (f64::NEG_INFINITY, f64::INFINITY),
     }
 }

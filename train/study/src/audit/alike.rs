@@ -23,12 +23,13 @@ pub(super) fn section(experiment: &str, cells: &[Cell]) -> String {
             }
         }
         let scale = scale.as_deref().map_or_else(String::new, |scale| format!(" at scale `{scale}`"));
-        for alike in seeds.values().filter(|alike| alike.len() > 1) {
+        for (told, alike) in seeds.iter().filter(|(_, alike)| alike.len() > 1) {
+            let longest = told.len() - 1;
             let mut of: Vec<&str> = alike.values().copied().collect();
             of.sort_by_key(|seed| seed.parse::<u64>().unwrap_or(u64::MAX));
             let _ = write!(
                 out,
-                "\nOf the tables of seeds {}{scale} windows of any number of symbols tell the same. They may be one automaton under several names \
+                "\nOf the tables of seeds {}{scale} windows of up to {longest} symbols tell the same. They may be one automaton under several names \
                  ([data.md](data.md#automata-and-parity)), and count as units of their own all the same.\n",
                 of.join(", ")
             );

@@ -367,6 +367,7 @@ pub(super) fn missing(measure: &Measure, control: Option<&String>, cells: &[&Cel
 /// and among many runs there would always be one.
 fn learning(names: &[&String], points: &[Point], scale: fn(f64, f64) -> f64) -> Option<String> {
     let mut found: Vec<String> = Vec::new();
+    let mut unknown_rows: Vec<&str> = Vec::new();
     for name in names {
         // Runs that still learn and runs in all, at the points where they do on average.
         let (mut learning, mut runs, mut places) = (0, 0, Vec::new());
@@ -394,8 +395,12 @@ fn learning(names: &[&String], points: &[Point], scale: fn(f64, f64) -> f64) -> 
             found.push(format!("{name} was still learning in {learning} of {runs} runs{place}"));
         }
         if unknown {
-            found.push(format!("no curve of {name} is on record"));
+            unknown_rows.push(name);
         }
+    }
+    if !unknown_rows.is_empty() {
+        found
+            .push(format!("fewer than two evaluations of {} are on record in the last fifth", unknown_rows.join(", ")));
     }
     (!found.is_empty()).then(|| found.join("; "))
 }

@@ -328,11 +328,17 @@ fn verdicts_are_those_of_the_audit() {
     };
     let confirmed: Vec<String> =
         crate::hypotheses::claims().into_iter().map(|claim| claim.id).filter(|id| verdict(id) == "confirmed").collect();
-    assert_eq!(confirmed, ["M1", "E1-hrm", "E1-lora", "E5", "D4-qmsum"]);
-    for holds in ["(M1):", "(E1, holds", "(E5, holds", "(D4, holds"] {
+    assert_eq!(confirmed, ["M1", "E1-hrm", "E1-lora", "E1-hrm-rule", "D4-qmsum"]);
+    for holds in ["(M1):", "(E1, in part:", "(D4, holds"] {
         assert!(page.contains(holds), "{holds}");
     }
     let held: Vec<&str> =
         page.split(", holds").filter_map(|before| before.rsplit('(').next()).filter(|id| id.len() == 2).collect();
-    assert_eq!(held, ["E1", "E5", "D4"]);
+    assert_eq!(held, ["D4"]);
+    // The rule that nothing was moved.
+    let bar = crate::hypotheses::claims().into_iter().find(|claim| claim.id == "E1-hrm-rule").unwrap().expect.bar();
+    let rules = std::fs::read_to_string(root().join("docs/results/language/entities-rules.txt")).unwrap();
+    let of_rule = rules.lines().find(|line| line.starts_with("entities-validation")).unwrap();
+    let share: f64 = of_rule.split([' ', ',']).find(|word| word.starts_with("0.")).unwrap().parse().unwrap();
+    assert_eq!(bar, format!("above {share}"));
 }

@@ -38,7 +38,10 @@ fn rows_that_still_learn_are_not_compared() {
     assert_eq!(verdict, Verdict::NotConverged("lora was still learning in 1 of 3 runs".into()));
     lora(&mut cells[1], Vec::new());
     let verdict = claim(AHEAD).evaluate_alone(&cells, &[]).verdict;
-    assert_eq!(verdict, Verdict::NotConverged("no curve of lora is on record".into()));
+    assert_eq!(
+        verdict,
+        Verdict::NotConverged("fewer than two evaluations of lora are on record in the last fifth".into())
+    );
 }
 
 /// What one length gains does not pay for what another has still to learn.
@@ -115,7 +118,10 @@ fn one_row_is_judged_when_it_has_converged() {
     };
     assert_eq!(verdict(0.5, 0.0), Verdict::Confirmed);
     assert_eq!(verdict(0.5, 0.02), Verdict::NotConverged("hrm was still learning in 3 of 3 runs".into()));
-    assert_eq!(verdict(0.5, f64::NAN), Verdict::NotConverged("no curve of hrm is on record".into()));
+    assert_eq!(
+        verdict(0.5, f64::NAN),
+        Verdict::NotConverged("fewer than two evaluations of hrm are on record in the last fifth".into())
+    );
     assert_eq!(verdict(0.6, 0.02), Verdict::NotConfirmed("outside".into()));
     assert!(matches!(verdict(0.4, 0.02), Verdict::NotConverged(_)));
 }
