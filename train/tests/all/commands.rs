@@ -169,6 +169,12 @@ fn eval_repeats_the_figures_of_the_run() {
     assert_eq!(bare.code, Some(0), "{}", bare.stderr);
     assert!(bare.stderr.contains("`bare` comes without trained_backbone.safetensors"), "{}", bare.stderr);
     place.run(&["eval", "run", "-o", "out"]).refused(&["-o: the task of run has no answers to write"]);
+    let all = place.run(&["eval", "run", "--expect", "loss<=0"]);
+    assert!(
+        all.code == Some(1) && all.stderr.contains("hrm: loss is") && !all.stderr.contains("none: loss"),
+        "{}",
+        all.stderr
+    );
     let check = |expectation: &str| place.run(&["eval", "run", "--adapter", "hrm", "--expect", expectation]);
     assert_eq!(check("accuracy>=hrm-0.001").code, Some(0));
     assert_eq!(check("loss<=hrm + 0.001").code, Some(0));
