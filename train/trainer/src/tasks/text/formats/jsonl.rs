@@ -85,8 +85,10 @@ fn fields(record: &Value) -> Result<Question, String> {
         entries.filter_map(|(key, entry)| Some((key.clone(), scalar(entry)?))).collect();
     let is_list = |value: &Value| value.as_array().is_some_and(|items| items.iter().all(Value::is_object));
     if fields.is_empty() && record.as_object().is_some_and(|record| record.values().any(is_list)) {
+        let is_whole = ["data", "train", "records", "examples", "rows"].iter().any(|key| record.get(key).is_some());
+        let advice = if is_whole { ". A list of records has to be the whole file" } else { "" };
         return Err(format!(
-            "has no conversation, which is read from `messages` or `conversations`{}; a list that holds the records has to be the whole file",
+            "has no conversation, which is read from `messages` or `conversations`{}{advice}",
             others(record)
         ));
     }
@@ -379,6 +381,11 @@ mod tests {
             (
                 json!({"messages": [messages[1], {"role": "assistant", "content": null, "tool_calls": []}]}),
                 "message 2: `content` is null, expected a text",
+            ),
+            (
+                json!({"data": [{"prompt": "a", "completion": "b"}]}),
+                "has no conversation, which is read from `messages` or `conversations`; there are `data`. A list of records has to be \
+                 the whole file",
             ),
             (json!({"messages": "Hi"}), "`messages` is a text, expected a list"),
             (json!({"messages": [3]}), "message 1: is not an object"),
