@@ -218,7 +218,9 @@ fn meetings_are_their_result() {
 
 #[test]
 fn weights_in_nf4_are_their_result() {
-    Study::read("entities", &["nf4"], &["none", "hrm", "lora"]).tables_are_on(&page("language.md"));
+    for (experiment, scale) in [("entities", "nf4"), ("documents", "qmsum-nf4")] {
+        Study::read(experiment, &[scale], &["none", "hrm", "lora"]).tables_are_on(&page("language.md"));
+    }
 }
 
 #[test]
