@@ -91,6 +91,31 @@ fn files_that_come_or_go_are_noticed() {
     place.run(&eval).refused(&["the run was trained with 12 files, and there are 11 now"]);
 }
 
+/// A few texts are each divided: what one of them holds for validation a copy has in training.
+#[test]
+fn copies_among_few_texts_are_told() {
+    let place = Place::new();
+    let text = "It was a dark and stormy night; the rain fell in torrents.\n".repeat(60);
+    place.write("book.txt", &text);
+    place.write("copy.txt", format!("A copy.\n{text}"));
+    place.write("other.txt", "Nobody saw who came to the door at noon. ".repeat(60));
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/stories260k");
+    let told = |paths: &str| {
+        let config = format!(
+            "[task]\nkind = \"text\"\npath = {paths}\nlength = 16\n[backbone]\nkind = \"decoder\"\nmodel = {model:?}\n\
+             [train]\nsteps = 2\n[[adapter]]\nkind = \"hrm\"\nstate_dim = 4\n"
+        );
+        place.write("config.toml", config);
+        let finished = place.run(&["fit", "config.toml", "--dry-run"]);
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        finished.stderr
+    };
+    assert!(!told("[\"book.txt\", \"other.txt\"]").contains("are copies"));
+    let two = told("[\"book.txt\", \"copy.txt\"]");
+    assert!(two.contains("warning: only 1 of 2 documents differ") && two.trim_end().ends_with("remove them"), "{two}");
+    assert!(told("[\"book.txt\", \"copy.txt\", \"other.txt\"]").contains("`task.division = \"documents\"`"));
+}
+
 /// Cells on another model of the same place are no repetitions either; those on a model elsewhere are another matter.
 #[test]
 fn cells_of_a_sweep_have_the_same_model() {

@@ -418,11 +418,6 @@ fn plain_text() {
     ] {
         assert!(finished.stdout.contains(part), "{part} in {}", finished.stdout);
     }
-    assert!(!finished.stderr.contains("are copies"), "{}", finished.stderr);
-    place.write("copy.txt", format!("A copy.\n{text}"));
-    let told =
-        place.run(&["fit", "config.toml", "--dry-run", "--set", "task.path=[\"book.txt\", \"copy.txt\"]"]).stderr;
-    assert!(told.contains("warning: only 1 of 2 documents differ") && told.ends_with("remove them\n"), "{told}");
     place.write("other.txt", "It did not rain at all that night. ".repeat(60));
     let set = |setting| ["--set", setting];
     let settings =
