@@ -1,5 +1,6 @@
 //! The tables of language.md: means over seeds, and differences from HRM with their intervals and Holm's correction over all of them.
 
+use super::recomputed::{beyond, quantile};
 use super::{page, root, says};
 use crate::claims::convergence::{is_level, still_to_fall};
 use crate::{Cell, read_results};
@@ -144,25 +145,6 @@ impl Study {
 /// A p of the tables.
 fn shown(p: f64) -> String {
     if p < 1e-4 { "< 0.0001".to_owned() } else { format!("{p:.4}") }
-}
-
-/// Quantile 0.975 of Student's t.
-fn quantile(degrees: usize) -> f64 {
-    match degrees {
-        2 => 4.302_652_7,
-        4 => 2.776_445_1,
-        _ => unreachable!("no study has {} seeds", degrees + 1),
-    }
-}
-
-/// The probability of a larger |t|.
-fn beyond(t: f64, degrees: usize) -> f64 {
-    let x = t / (degrees as f64 + t * t).sqrt();
-    match degrees {
-        2 => 1.0 - x,
-        4 => 1.0 - x * (3.0 - x * x) / 2.0,
-        _ => unreachable!("no study has {} seeds", degrees + 1),
-    }
 }
 
 fn mean(values: &[f64]) -> f64 {

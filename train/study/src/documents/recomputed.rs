@@ -150,7 +150,7 @@ fn rank_correlation(points: &[(f64, f64)]) -> f64 {
 }
 
 /// The probability of a larger |t| (Abramowitz and Stegun, 26.7.3 and 26.7.4).
-fn beyond(t: f64, degrees: usize) -> f64 {
+pub(super) fn beyond(t: f64, degrees: usize) -> f64 {
     let theta = (t.abs() / (degrees as f64).sqrt()).atan();
     let (mut term, mut total) = if degrees % 2 == 1 { (theta.cos(), 0.0) } else { (1.0, 0.0) };
     let first = 1 + degrees % 2;
@@ -163,7 +163,7 @@ fn beyond(t: f64, degrees: usize) -> f64 {
 }
 
 /// Of t, that 0.05 are beyond.
-fn quantile(degrees: usize) -> f64 {
+pub(super) fn quantile(degrees: usize) -> f64 {
     let (mut low, mut high) = (0.0, 100.0);
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
