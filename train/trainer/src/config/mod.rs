@@ -227,13 +227,13 @@ impl Config {
                 .flatten()
                 .for_each(|task| task.set_default_tokenizer(model));
         }
-        let backbone = config.check(root)?;
+        let backbone = config.check(root).map_err(|error| error.in_file(file))?;
         if is_new {
             config.check_effects(root, &backbone.placement())?;
         }
-        let mut notes = config
-            .resolve(&backbone)
-            .map_err(|(key, message)| ConfigError::new(root.origin_of(&key), format!("`{key}` {message}")))?;
+        let mut notes = config.resolve(&backbone).map_err(|(key, message)| {
+            ConfigError::new(root.origin_of(&key), format!("`{key}` {message}")).in_file(file)
+        })?;
         if read::precision_is_auto(root.as_table("")?) {
             let name = config.precision.of_products();
             notes.push(format!("precision = \"auto\" takes {name}, the fastest that {} has", config.device));

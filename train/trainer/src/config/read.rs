@@ -5,14 +5,14 @@ use super::method::{self, AdapterMethod, AdapterSettings};
 use super::truncation::{ReduceConfig, Timing, TruncateConfig};
 use super::{AdapterConfig, BackboneConfig, Config, Precision, PretrainConfig};
 use crate::parallel::of_this_process;
-use crate::settings::de::{read, read_value, unknown_key};
+use crate::settings::de::{read, read_value, unknown_key, variants};
 use crate::settings::error::{ConfigError, alternatives, nearest};
 use crate::settings::tree::{Entry, Node, Table, Value};
 use crate::tasks::TaskConfig;
 use hankel_core::Device;
 use hankel_models::TinyGptConfig;
 use hankel_models::adapters::{self, Context, Kind};
-use hankel_models::settings;
+use hankel_models::settings::{self, wrong_variant};
 use std::path::Path;
 
 pub const TOP_LEVEL: &[&str] = &[
@@ -40,9 +40,9 @@ pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
         return Err(unknown_key(&entry.key, &entry.origin, TOP_LEVEL));
     }
     let empty = Node { value: Value::Table(Table::default()), origin: root.origin.clone() };
-    let task_node = table.get("task").ok_or_else(|| {
-        ConfigError::new(None, format!("{}: `task` is missing: write a [task] table", file.display()))
-    })?;
+    let task_node = table
+        .get("task")
+        .ok_or_else(|| ConfigError::new(None, "`task` is missing: write a [task] table").in_file(file))?;
     let train_node = table.get("train").unwrap_or(&empty);
     // Before the sections that inherit from it, so that its errors are reported under its own name.
     let train = read(train_node.as_table("train")?, &train_node.origin, "train", &[])?;
@@ -52,7 +52,7 @@ pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
         |which: fn(Device) -> Precision| Device::open(&of_this_process(&device)).map_or(Precision::F32, which);
     let precision = match table.get("precision") {
         Some(_) if precision_is_auto(table) => of_device(Precision::fastest),
-        Some(node) => read_value(node, "precision")?,
+        Some(node) => precision(node)?,
         None => of_device(Precision::suited),
     };
     Ok(Config {
@@ -73,6 +73,17 @@ pub fn config(root: &Node, file: &Path) -> Result<Config, ConfigError> {
 /// Whether the precision is left to the device.
 pub fn precision_is_auto(table: &Table) -> bool {
     table.get("precision").is_some_and(|node| matches!(&node.value, Value::String(name) if name == "auto"))
+}
+
+/// A precision by its name.
+fn precision(node: &Node) -> Result<Precision, ConfigError> {
+    let names = [variants::<Precision>(), &["auto"]].concat();
+    match &node.value {
+        Value::String(name) if !names.contains(&name.as_str()) => {
+            Err(ConfigError::new(Some(node.origin.clone()), format!("`precision` {}", wrong_variant(name, &names))))
+        }
+        _ => read_value(node, "precision"),
+    }
 }
 
 /// The name that the configuration gives itself, or that of `file`.

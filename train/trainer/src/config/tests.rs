@@ -67,6 +67,9 @@ fn precision_is_left_to_the_processor_and_told() {
     // The run keeps what was taken.
     assert_eq!(Config::load(&config.to_toml(), "again.toml", &[]).unwrap().0, config);
     assert_eq!(load(SMALL, &[]).unwrap().precision, Precision::F32);
+    let message = load(SMALL, &["precision=fp16"]).unwrap_err();
+    let expected = "--set precision=fp16: `precision` must be `f32`, `f64`, `bf16`, `f16` or `auto`, found \"fp16\"; did you mean `f16`?";
+    assert_eq!(message, expected);
 }
 
 #[test]
@@ -324,7 +327,9 @@ fn problems_name_place_and_key() {
         message.contains("dir/small.toml:20: `adapter.1.kind` is missing: it is `hrm`, `lora`, `dora`, `adalora`, `ia3`, `selective`, `rotation`, `householder`, `delta`, `hankel-shared`, `state-offset`, `full` or `none`"),
         "{message}"
     );
-    assert!(load("", &[]).unwrap_err().contains("`task` is missing"));
+    assert_eq!(load("", &[]).unwrap_err(), "dir/small.toml: `task` is missing: write a [task] table");
+    let message = load("[task]\nkind = \"dfa\"\n[train]\nsteps = 1", &[]).unwrap_err();
+    assert!(message.starts_with("dir/small.toml: `adapter` is missing: write at least one"), "{message}");
 }
 
 /// Phi-3 with other angles beyond 32 tokens.

@@ -3,6 +3,7 @@
 pub(crate) use hankel_models::settings::{alternatives, nearest};
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Where a key or value of a configuration was written.
@@ -39,5 +40,13 @@ impl ConfigError {
     /// An error at `origin`.
     pub fn new(origin: Option<Origin>, message: impl Into<String>) -> Self {
         ConfigError { origin, message: message.into(), of_files: false }
+    }
+
+    /// With the name of the configuration's file where it was written nowhere.
+    pub(crate) fn in_file(self, file: &Path) -> Self {
+        if self.origin.is_some() {
+            return self;
+        }
+        ConfigError { message: format!("{}: {}", file.display(), self.message), ..self }
     }
 }
