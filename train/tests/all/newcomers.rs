@@ -369,6 +369,33 @@ fn what_is_no_model_is_named() {
     assert_eq!((&tokenized(true).0, &of_input), (&plain, &plain));
 }
 
+/// Prompts of a model that talks: as texts they pass its template by.
+#[test]
+fn texts_beside_a_chat_template_are_told() {
+    let place = Place::new();
+    fs::create_dir(place.path("model")).unwrap();
+    for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(Path::new(&model()).join(file), place.path("model").join(file)).unwrap();
+    }
+    let line = |n: usize| format!("{{\"prompt\": \"the in {n}\", \"completion\": \" on {}\"}}\n", 2 * n);
+    place.write("own.jsonl", (0..10).map(line).collect::<String>());
+    place.write(
+        "config.toml",
+        "[task]\nkind = \"jsonl\"\npath = \"own.jsonl\"\nlength = 64\nmax_new_tokens = 8\n[backbone]\nkind = \"decoder\"\n\
+         model = \"model\"\n[train]\nsteps = 2\n[[adapter]]\nkind = \"lora\"\nrank = 1\n",
+    );
+    let told = |more: &[&str]| {
+        let finished = place.run(&[&["fit", "config.toml", "--dry-run"], more].concat());
+        assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+        finished.stderr
+    };
+    let note = "note: prompts that are texts are read as they stand, without the model's chat template";
+    assert!(!told(&[]).contains(note));
+    place.write("model/chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+    assert!(told(&[]).contains(note));
+    assert!(!told(&["--set", "task.prompt=\"of {prompt}\""]).contains(note));
+}
+
 /// As caches of models name it; and Llama 3, whose `max_position_embeddings` is the stretched length.
 #[test]
 fn a_gguf_file_of_another_name_and_the_length_of_llama_3() {

@@ -87,6 +87,11 @@ pub(super) fn load(
     if format.is_own && !renderer.names(SYSTEM) && train.iter().any(has_unread) {
         tell!("note: `system` beside texts is not read: `task.prompt = \"{{system}}...{{prompt}}\"` reads it");
     }
+    if renderer.has_chat() && train.iter().any(is_text) {
+        tell!(
+            "note: prompts that are texts are read as they stand, without the model's chat template: write them as `messages` to use it"
+        );
+    }
     let writes = if config.roles.is_some() { "[task.roles] write" } else { "the model's chat template writes" };
     for (what, is_unread) in [
         ("`tools`", (|unread: Unread| unread.tools) as fn(Unread) -> bool),

@@ -70,6 +70,11 @@ impl Renderer {
         self.chat.as_ref().err().filter(|_| self.is_usual && self.roles.is_none()).map(String::as_str)
     }
 
+    /// Whether the model has a chat template, and nobody has written a prompt in its place.
+    pub(super) fn has_chat(&self) -> bool {
+        self.is_usual && matches!(self.chat, Ok(Some(_)))
+    }
+
     /// Variables of the configuration that the model's chat template does not read.
     pub(super) fn unread_variables(&self) -> impl Iterator<Item = &str> {
         let chat = self.chat.as_ref().ok().and_then(Option::as_ref);
@@ -100,7 +105,7 @@ impl Renderer {
 
     fn one(&self, mut question: Question, tokenizer: &Tokenizer) -> Result<Example, String> {
         // Instructions are a conversation for a model that has learned to hold one.
-        let can_chat = self.is_usual && (self.roles.is_some() || matches!(self.chat, Ok(Some(_))));
+        let can_chat = self.has_chat() || (self.is_usual && self.roles.is_some());
         if !question.messages.is_empty() && (question.fields.is_empty() || can_chat) {
             return self.conversation(question, tokenizer);
         }
