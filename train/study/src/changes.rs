@@ -43,12 +43,12 @@ const SECTION: &str = "
 ## Changed after results
 
 Plans of scale `paper` were committed before its results, and so were claims, apart from the changes that follow. Most of `small` is older than the plans, and many of its claims were changed when results were known. Results are known
-from the first commit that held them, also where a later run replaced them. `train audit` compares the commits of plans, claims and results, and warns of every change that is missing here: of a
-line of a plan or a claim that was added, changed or removed, comments and other scales apart. A commit of a program that ends in `-dirty` had changes that no commit holds. The studies of [state](state.md) and [language](language.md) are dated in the same way.
+from the first commit that held them, also where a later run replaced them. `train audit` compares the commits of plans, claims and results, and warns of every change that is missing here: a
+line of a plan or a claim that was added, changed or removed, except comments and other scales. A commit of a program that ends in `-dirty` had changes that no commit holds. The studies of [state](state.md) and [language](language.md) are dated in the same way.
 
 The [rules](#rules) were corrected with results at hand, too, by reviews. The last time: a theorem that is [computed](#computed) is true by construction, so that empirical-gramians no
-longer counts as confirmed, nor as a test; and where no predictor sees one symbol, rows have to beat the best constant answer, which changed no verdict. Before that: that a row stays near chance asks for a control that does better; four verdicts about parity changed, as the table says. Earlier: what a loss is about to fall is held against the gain on the same split, averaged over runs before it is
-looked at; of several rivals the chosen one has to beat no adapter, not all; a row that was not run is missing, whatever became of others; one point that refutes for good waits for no other; and spreads of fewer than five runs are no tests. Three
+longer counts as confirmed, nor as a test; and where no predictor sees one symbol, rows have to beat the best constant answer, which changed no verdict. Before that: a claim that a row stays near chance needs a better control; four verdicts about parity changed, as the table says. Earlier: the expected fall of a loss is compared with the gain on the same split, after both are averaged over
+runs; of several rivals the chosen one has to beat `none`, not all; a row that was not run is missing, whatever became of others; one point that refutes for good waits for no other; and spreads of fewer than five runs are no tests. Three
 such spreads became not measured, two from no comparison and one from not converged; no other verdict changed, only numbers of runs that still learn.
 
 | results that were known | commit | what was changed |

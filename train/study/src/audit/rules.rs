@@ -46,7 +46,7 @@ Figures:
 - Differences are between rows of the same run: same seed, data, table and backbone.
 - Runs that repeat each other are units: seeds, unless a claim names others. Figures of one unit are averaged. The interval is Student's t over units.
 - Beside it stands a hierarchical bootstrap, which draws units at every level. Of three units it is their range, narrower than it should be.
-- Intervals of shares and of orders end where these do. A slope over tables (`dfa-window`) is the mean of its jackknife pseudo-values, with their interval.
+- Intervals are clipped to possible shares and orders. A slope over tables (`dfa-window`) is the mean of its jackknife pseudo-values, with their interval.
 - Units that do not differ at all are judged by a sign test. Spreads take five units.
 - Beside another metric stands the paired difference of the losses, which training lowers.
 
@@ -54,19 +54,19 @@ When a claim stands:
 
 - It stands at a point when the 95 % interval is on the claimed side. A size, and the equality of two rows, needs the interval within the claimed range (two one-sided tests, each at 2.5 %).
 - It has to stand at every point of the grid that it is about. It is refuted where the interval of one point lies on the other side.
-- Both have to hold after Holm's correction over all claims that figures are held against, whatever else keeps them from a verdict. Counts, and figures that are each held against a bound, are no tests; nor is what is [computed](#computed).
+- Both have to hold after Holm's correction over all tested claims, also those that get no verdict for other reasons. Counts, figures each compared with a bound, and what is [computed](#computed) are not tests.
 - A scale that is not complete by its plan has figures and no verdict, and so has one where a run lacks a row that a claim names. Runs beside those planned do not count.
-- A run that diverged is an outcome: neither side is shown by what is left.
-- Figures of which any two would agree, of other runs too, do not confirm an agreement.
+- A run that diverged is an outcome: the other runs show neither side.
+- An agreement is not confirmed if any two figures agree, even those of different runs.
 
 What is compared:
 
-- A row has to beat no adapter, and the predictor that sees one symbol: `window_1` or `order_1`, on the validation split, or the best constant answer where a task has neither. It has to have converged. Both hold at every point of the grid, on average over its units.
-- Where what truncation leaves of one row is compared, that row has to.
-- Of several rivals the chosen one has to beat no adapter, and all have to have converged, since any might come to be chosen. The chosen one has the least validation loss where figures are of the test split. Else it is chosen on the figures themselves, and its p counts once for each rival.
+- A row has to beat `none` (no adapter) and the predictor that sees one symbol (`window_1` or `order_1`, on the validation split; the best constant answer if a task has neither), and to have converged. Both hold at every point of the grid, on average over its units.
+- Where truncations of one row are compared, the row itself has to do both.
+- Of several rivals the chosen one has to beat `none`, and all have to have converged, since any might be chosen. The chosen one has the least validation loss where figures are of the test split. Else it is chosen on the figures themselves, and its p counts once for each rival.
 - Where an experiment has several learning rates, every row is taken at the one of its least validation loss, the mean over units. Its figures are of the test split, or there are none.
 - Where all rows have one rate, as in the paper, they are compared all the same. The section of the experiment says so. An experiment of a single adapter has the rate of its plan.
-- Where what is forgotten is compared, rows have to beat no adapter in the loss. *As trained* is a task's metric on the validation split, where the test split has longer examples.
+- Where what is forgotten is compared, rows have to beat `none` in the loss. *As trained* is a task's metric on the validation split, where the test split has longer examples.
 
 One row by itself:
 
@@ -76,11 +76,11 @@ One row by itself:
 
 When a row is still learning:
 
-- The line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more. It does so on average over the runs of a point; a loss that rises in one run makes up for none that falls in another. All losses are of the validation split.
-- The loss itself stands for the gain where there is none, or, for a score that is judged alone, one of less than 2 % of it.
+- The line through the validation losses of the last fifth, continued for as long, falls by 2 % of the gain over no adapter, or more. It does so on average over the runs of a point; a rising loss in one run does not offset a falling one in another. All losses are of the validation split.
+- Where there is no gain (for a score judged alone: less than 2 % of the loss), the loss itself takes its place.
 - Results of before curves were kept count as still learning.
 - Rates fall to 0 by a cosine unless an experiment says otherwise, which makes the ends of curves level: a longer schedule may gain more than the line says.
-- Where no loss of the last step is on record, the line ends at the evaluation before it, and a part of what it continues was trained: such a row is called still learning rather too often. At scale `small`{TWO_POINTS}, the line mostly has two points, at 80 and 90 % of the steps.
+- Where no loss of the last step is on record, the line ends at the evaluation before it, so part of the extrapolation was trained: such a row is called still learning somewhat too often. At scale `small`{TWO_POINTS}, the line mostly has two points, at 80 and 90 % of the steps.
 
 | verdict | |
 | --- | --- |
