@@ -123,9 +123,9 @@ fn first_steps_are_their_result() {
     assert!(llama.0.iter().all(|loss| *loss < llama.1) && smollm2.0.iter().all(|loss| *loss < smollm2.1));
     assert_eq!(tiny.0.iter().filter(|loss| **loss < tiny.1).count(), 2);
     for sentence in [
-        format!("on the llama ({:.2} to {:.2} for {:.2})", llama.0[0], llama.0[2], llama.1),
-        format!("{:.2} for {:.2} on the validation split with seed 1", smollm2.0[0], smollm2.1),
-        format!("with two of three on TinyGPT ({:.2} to {:.2} for {:.2};", tiny.0[0], tiny.0[2], tiny.1),
+        format!("on the llama ({:.2} to {:.2} vs {:.2})", llama.0[0], llama.0[2], llama.1),
+        format!("{:.2} vs {:.2} on the validation split with seed 1", smollm2.0[0], smollm2.1),
+        format!("with two of three on TinyGPT ({:.2} to {:.2} vs {:.2};", tiny.0[0], tiny.0[2], tiny.1),
     ] {
         assert!(page.contains(&sentence), "{sentence}");
     }
