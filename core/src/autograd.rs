@@ -240,7 +240,7 @@ pub fn checkpoint(
     f: impl Fn(&[Tensor]) -> Result<Tensor> + Send + 'static,
 ) -> Result<Tensor> {
     if MODE.get() != Mode::Record {
-        // Inside another checkpoint, whose second run rounds, the first one has to.
+        // In the first run of an outer checkpoint the inputs have to be rounded here, as they will be in its second run.
         let kept = kept.filter(|_| MODE.get() == Mode::Probe);
         let seen = |input: &&Tensor| match kept {
             Some(dtype) => {

@@ -16,7 +16,7 @@ impl Tensor {
         self.with_slot(Slot::default())
     }
 
-    /// The result of `convert`, or what was kept of the same type.
+    /// The kept conversion of type `C`, or else the result of `convert`. That is kept if this tensor has a place and the place is empty.
     ///
     /// # Errors
     /// Those of `convert`.

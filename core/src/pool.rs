@@ -95,8 +95,8 @@ impl<T> AnyFreeList for FreeList<T> {
     }
 }
 
-/// Drops kept buffers until `bytes` more may be held. The largest give way, of whatever type, so that neither other sizes than before nor types
-/// that are used no more add up.
+/// Drops kept buffers until `bytes` more may be held. The largest of any type go first, so that buffers of sizes and types that are
+/// no longer used do not add up.
 fn make_room(bytes: usize) {
     while HELD.load(Ordering::Relaxed).saturating_add(bytes) > room() {
         let largest = FREE_LISTS.iter().map(|list| list()).max_by_key(|list| list.largest());

@@ -5,7 +5,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::str::FromStr;
 
-/// Precision of the operands of products of activations, or gradients, with frozen weights, and of the products inside attention. Sums are always in `f32`, and so is everything else.
+/// Precision of the operands of products of activations, or gradients, with frozen weights, and of the products inside attention.
+/// Only operands in `f32` are rounded. Sums and everything else are in the type of the tensors, `f32` or `f64`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// As the tensors are.

@@ -256,7 +256,7 @@ impl Tensor {
     /// The only element, as a double.
     ///
     /// # Errors
-    /// When there is not exactly one.
+    /// When there is not exactly one, or it cannot be read.
     pub fn item(&self) -> Result<f64> {
         if self.elements() != 1 {
             return Err(Error::shape("item", format!("expected one element, found shape {}", self.shape())));
@@ -331,7 +331,7 @@ impl Tensor {
         }
     }
 
-    /// The same elements on another device, untracked; the tensor itself when they are there already.
+    /// The same elements on another device, untracked; shared when they are there already.
     ///
     /// # Errors
     /// When there is no room for them, the device has failed, or it cannot hold their type: `f64` is for the CPU alone, and
@@ -487,7 +487,7 @@ impl Tensor {
     /// wanted gradients need.
     ///
     /// # Errors
-    /// While looking for the first value that is not finite ([`autograd::find_non_finite`]), when this is it.
+    /// [`Error::NonFinite`] inside [`autograd::find_non_finite`] when an element of `self` is not finite.
     #[allow(clippy::wrong_self_convention)]
     pub fn from_operator(
         self,

@@ -5,7 +5,7 @@
 //! read of a flag.
 //!
 //! An event is a call of an operator's kernel (`linear.project`, `attention.backward`), a parallel loop outside of all kernels, or a
-//! phase that a program names (`step`). Its `args`:
+//! phase that a program names (`step`). Its `args` (of a phase only `caller_us`):
 //!
 //! | key | |
 //! | --- | --- |

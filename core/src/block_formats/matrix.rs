@@ -97,11 +97,11 @@ impl BlockMatrix {
         }
     }
 
-    /// Decodes runs of `len` elements that begin `step` elements apart, the first at `first`, to places `stride` elements apart: as
-    /// many as there are such rows of `out`, the last of which may end with its run.
+    /// Decodes one run of `len` elements into each row of `out`. Runs begin `step` elements apart, the first at `first`; rows begin
+    /// `stride` elements apart. The last row may end with its run.
     ///
     /// # Panics
-    /// When a run goes beyond the end, or its place beyond that of the next.
+    /// When a run goes beyond the end, or `len` is larger than `stride`.
     pub fn decode_runs(&self, first: usize, step: usize, len: usize, out: &mut [f32], stride: usize) {
         assert!(len <= stride, "runs of {len} elements in places of {stride}");
         let (size, width) = (self.format.block_size(), self.format.block_bytes());

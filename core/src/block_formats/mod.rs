@@ -71,8 +71,8 @@ pub trait BlockFormat: Send + Sync {
     /// When `bytes` and `out` are not of equally many blocks.
     fn decode(&self, bytes: &[u8], out: &mut [f32]);
 
-    /// Decodes runs of `len` elements, whole blocks: they begin `step` bytes apart, and what they become `stride` elements apart. As
-    /// many as there are such rows of `out`, the last of which may end with its run.
+    /// Decodes one run of `len` elements, which are whole blocks, into each row of `out`. Runs begin `step` bytes apart, rows
+    /// `stride` elements apart. The last row may end with its run.
     ///
     /// # Panics
     /// When a run does not consist of whole blocks, or the bytes end before it.

@@ -126,7 +126,8 @@ impl Gpu {
         memory.peak = memory.used;
     }
 
-    /// Limits the memory of tensors, in bytes; `None` for the memory of the GPU, or what its driver does not refuse beyond it.
+    /// Limits the memory of tensors, in bytes. `None` leaves the limit to the driver, or to
+    /// `GpuFacts::memory` where the driver refuses nothing.
     pub fn set_budget(&self, bytes: Option<u64>) {
         self.pool().memory.budget = bytes.or(self.facts().memory);
     }

@@ -91,8 +91,8 @@ impl GpuFacts {
         }
     }
 
-    /// Operations of one launch, at most: half a second or so of a slow card of its kind (1 TFLOP/s, or 0.1). Windows takes a card away that is at one launch for
-    /// two seconds.
+    /// Most operations of one launch: about half a second on a slow card of its kind (discrete: 1 TFLOP/s, others: 0.1 TFLOP/s).
+    /// Windows resets a card when one launch takes two seconds.
     pub(super) fn longest_launch(&self) -> f64 {
         if self.kind == "discrete" { 5e11 } else { 5e10 }
     }

@@ -2,8 +2,9 @@
 //!
 //! A [`Gpu`] is opened once and lives as long as the program. Operators hand it a [`Kernel`], buffers, parameters and a grid;
 //! it records the launch into one open compute pass, which is submitted in batches and whenever something is read back, so
-//! nothing waits for the device but [`Gpu::download`] and [`Transfer::wait`]. One queue runs everything in the order of recording: memory that is
-//! freed goes to the next buffer of its size at once.
+//! a launch never waits for the device. [`Gpu::download`], [`Transfer::wait`], [`Gpu::synchronize`] and [`Gpu::trim`] do;
+//! [`Gpu::allocate`] and [`Gpu::upload`] may. One queue runs everything in the order of recording, so freed memory goes to the
+//! next buffer of its size at once.
 
 mod buffer;
 mod devices;
@@ -129,7 +130,8 @@ impl Gpu {
         self.state().recorder.weigh(&self.queue, operations);
     }
 
-    /// Divides `n` like parts of a work of so many operations into runs, each for a launch that takes no more than a card may be at one.
+    /// Divides `n` equal parts, of `operations` in all, into runs: one launch each, of at most the operations that a launch may have on
+    /// this card. A run has at least one part.
     pub fn runs(&self, n: usize, operations: f64) -> impl Iterator<Item = Range<usize>> + use<> {
         let longest = f64::from_bits(self.longest.load(Ordering::Relaxed));
         let most = if operations > longest { (longest / operations * n as f64) as usize } else { n }.max(1);

@@ -14,7 +14,7 @@ pub struct Memory {
     pub used: u64,
     /// Freed, and kept for the next buffer of its size.
     pub held: u64,
-    /// The most that was in use.
+    /// The most in use, counted from the last `Gpu::reset_peak`.
     pub peak: u64,
     /// Limit for the sum of used and held bytes; `None` for the memory of the GPU.
     pub budget: Option<u64>,

@@ -18,7 +18,7 @@ pub struct GpuStorage {
     pub nf4: Option<GpuNf4>,
 }
 
-/// Scales and code values of 4-bit floats; see [`crate::Nf4`]. Their elements are decoded as they are multiplied.
+/// Scales and code values of 4-bit floats; see [`crate::Nf4`]. Products decode the elements as they multiply, or beforehand.
 pub struct GpuNf4 {
     /// One float for each block.
     pub scales: GpuBuffer,
@@ -32,7 +32,8 @@ pub struct GpuNf4 {
 
 static ADD: Kernel = Kernel { name: "accumulate", source: include_str!("accumulate.wgsl"), bindings: "wr" };
 static CONVERT: Kernel = Kernel { name: "convert", source: include_str!("convert.wgsl"), bindings: "rw" };
-/// In the pass of all other work: Metal takes a copy for a batch of its own, whose loss nothing would count.
+/// A kernel and not a buffer copy, so that it runs in the open pass: Metal runs a copy as a batch of its own, and nothing would
+/// count its loss.
 static COPY: Kernel = Kernel { name: "duplicate", source: include_str!("copy.wgsl"), bindings: "rw" };
 static FILL: Kernel = Kernel { name: "fill", source: include_str!("fill.wgsl"), bindings: "w" };
 

@@ -12,7 +12,7 @@ use hankel_core::{Buffer, Device, Element, Error, Result, Tensor, trace};
 
 /// Tokens of a block.
 pub(super) const BLOCK: usize = 128;
-/// Queries from which on copying keys and values in the order of the tiles pays.
+/// Most queries that read keys and values in their blocks. For more, copying them in the order of the tiles pays.
 const FEW: usize = 8;
 const NAME: &str = "attention";
 
@@ -48,7 +48,7 @@ impl KeyValues {
         let settings = settings.into();
         // The new tokens by themselves: sizes and types fit.
         sizes(q, k, v, heads, settings)?;
-        // Also where layers are recorded to be run again: what they give has to stay in the graph.
+        // True also in the first run of a checkpoint, where no gradient is needed yet: the output has to stay in the graph.
         let tracked = [q, k, v].into_iter().any(Tensor::is_tracked);
         let here = q.device() == Device::Cpu;
         let out = if here && q.shape()[1] == k.shape()[1] && !tracked && k.shape()[1] <= FEW {
@@ -136,7 +136,7 @@ impl KeyValues {
         })
     }
 
-    /// Lets go of what the next token does not see any more: of all but one less than the window, which holds that token too.
+    /// Drops the tokens that the next token does not see. Keeps `window - 1`, as the window includes the next token itself.
     fn forget(&mut self, window: Option<usize>) -> Result<()> {
         let Some(window) = window.filter(|&window| self.steps() > window - 1) else { return Ok(()) };
         let on_cpu = self.blocks.first().is_none_or(|[keys, _]| keys.device() == Device::Cpu);

@@ -56,7 +56,7 @@ fn for_chunks(
     let chunk = (CHUNK / classes.max(1) / TILE).max(1) * TILE;
     let mut first = 0;
     while first < rows {
-        // No few rows at the end, which would be multiplied otherwise than the others.
+        // A short rest joins the last chunk: by itself it would be multiplied by another kernel than the others.
         let n = if rows - first < chunk + TILE { rows - first } else { chunk };
         let logits = Output::new(gpu, n * classes)?;
         let left = Left {

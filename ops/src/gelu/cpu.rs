@@ -38,7 +38,7 @@ fn apply<T: Elementary, const TANH: bool>(x: &Tensor, learns: bool) -> Result<(T
     Ok((Tensor::from_buffer(y, x.shape())?, Tensor::from_buffer(slopes, x.shape())?))
 }
 
-/// In the memory of `g`: the widest gradients of a transformer are these, when all that the backward pass needs still exists.
+/// Written over `g`: these are the widest gradients of a transformer, and all that the backward pass needs still exists then.
 pub(super) fn backward(form: Form, slopes: &Tensor, mut g: Tensor) -> Result<Tensor> {
     for_float!(g, form.name(), T => {
         let slopes = slopes.data::<T>()?;

@@ -34,7 +34,7 @@ pub(super) struct Turns<T> {
 
 /// Angles of a task.
 const ANGLES: usize = 8192;
-/// Positions whose turns are products of two: of the last multiple of so many before them, and of the rest.
+/// A position's turn is the product of two: that of the last multiple of this number up to it, and that of the remainder.
 const FINE: usize = 32;
 
 impl<T: Real> Turns<T> {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `W` `[out, in]` with rows `w_i`, `A` `[r, in]`, `B` `[out, r]` with rows `b_i`. The weight is read by [`row_squares`],
-//! once, and by the product `A W^T` `[r, out]`, which [`linear`](crate::linear()) of `A` is: a weight of any storage will do.
+//! once, and by the product `A W^T` `[r, out]`, which is [`linear`](crate::linear()) of `A`. The weight may have any storage.
 //!
 //! Both functions have no gradient, and refuse inputs that need one: DoRA treats the norm as a constant in the backward pass.
 

@@ -1,5 +1,5 @@
-//! Recurrences on a GPU, in chunks or by Fourier transform. The path `sequential` runs in chunks too: step by step most of
-//! the GPU would be idle, and all evaluations agree within rounding.
+//! Recurrences on a GPU, in chunks or by Fourier transform. The path `sequential` runs in chunks, too: one step at a
+//! time would leave most of the GPU idle, and all evaluations agree within rounding. Dense state matrices run step by step.
 
 use super::{NAME, Poles, ScanPath};
 use crate::causal_conv::fft::{Lines, Load, Plan};
@@ -62,7 +62,7 @@ pub(crate) fn run(
     let ends = Output::new(gpu, 4 * batch * chunks * count)?;
     let parameters = [batch, steps, dim, real, count, CHUNK, chunks].map(|size| size as u32);
     let buffers = [poles, u, start.unwrap_or(u), ends.buffer(), states.buffer()];
-    // One chunk from rest is all there is.
+    // A single chunk that starts from zero needs the first pass only.
     let passes = if chunks == 1 && start.is_none() { 1 } else { 3 };
     for pass in 0..if chunks * count * batch == 0 { 0 } else { passes } {
         let lanes = if pass == 1 { batch * count } else { batch * chunks * count };

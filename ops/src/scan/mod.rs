@@ -37,7 +37,7 @@ pub fn scan(u: &Tensor, poles: &Poles, initial: Option<&Tensor>, path: ScanPath)
     let &[batch, steps, d] = &u.shape()[..] else {
         return Err(Error::shape(NAME, format!("expected [batch, T, d], found {}", u.shape())));
     };
-    // A single step is no scan: generation takes many.
+    // With one step there is nothing to scan over, and generation makes many such calls.
     let path = if steps == 1 { ScanPath::Sequential } else { path };
     if poles.state_dim() != d {
         return Err(Error::shape(NAME, format!("{} poles for {d} states", poles.state_dim())));

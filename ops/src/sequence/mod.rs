@@ -90,8 +90,8 @@ impl Steps {
 }
 
 impl Selection {
-    /// `steps` of a sequence of `total`, and zeros for [`NO_STEP`]. A step that is selected again is a constant there, padding say: it has
-    /// the gradient of its first place.
+    /// `steps` of a sequence of `total`, and zeros for [`NO_STEP`]. A step may be repeated, as padding for example:
+    /// its gradient is that of its first place alone, and the repeats count as constants.
     ///
     /// # Errors
     /// When a step is beyond the end.

@@ -117,7 +117,7 @@ impl<'a, T> Heads<'a, T> {
         Heads { data, batch_stride: tokens * heads * head_dim, token_stride: heads * head_dim }
     }
 
-    /// The same as what it is, `f32`.
+    /// The same view with `T`, which is `f32`, written as `f32`.
     fn single(self) -> Heads<'a, f32>
     where
         T: Real,

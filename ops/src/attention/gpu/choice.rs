@@ -32,7 +32,7 @@ pub(super) fn plan(gpu: &'static Gpu, shape: &Shape) -> Result<Option<Plan>> {
     let Some(plan) = Plan::of(gpu.facts(), head_dim) else { return Ok(None) };
     let suits = || Ok(f16_is_right(gpu)? && is_right(gpu, plan, head_dim)? && is_faster(gpu, plan, head_dim)?);
     match suits() {
-        // Trials need memory, too: those in f32 may do without. One run uses one kernel: the question is not asked again.
+        // A trial needs memory that the f32 kernels may do without. `false` is recorded, so that one run uses one kernel throughout.
         Err(Error::GpuMemory { .. }) => {
             let refuse = || Ok(false);
             RIGHT.get(gpu, head_dim, refuse).and(FASTER.get(gpu, head_dim, refuse))?;

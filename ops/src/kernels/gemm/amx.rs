@@ -109,7 +109,8 @@ impl<'a> Panel<'a> {
 
     /// `alpha A B` to `rows` rows of the target. Row `i` of `A` is at `a[i * stride..]`.
     ///
-    /// With an `alpha` of 1 what is added to stands before the steps of the sum, else behind them.
+    /// With an `alpha` of 1 and [`Accumulate::Add`] the sum starts from the output's former content. In every other case the addend
+    /// is added after the sum.
     ///
     /// # Safety
     /// `a` is readable for [`rows_in_memory`] rows of as many pairs as the panel has; the target is writable, and readable when added to,

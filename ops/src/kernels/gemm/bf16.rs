@@ -67,7 +67,7 @@ impl DotProducts {
         Self::detect().map(|_| DotProducts { matrix_unit: false })
     }
 
-    /// Runs `f` compiled for these instructions. As [`simd::vectorized`]: what is not inlined is not.
+    /// Runs `f` compiled for these instructions. As with [`simd::vectorized`], code that is not inlined is not compiled for them.
     #[inline]
     pub fn vectorized<R>(self, f: impl FnOnce() -> R) -> R {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma,f16c")]
@@ -85,8 +85,8 @@ impl DotProducts {
         unsafe { round(x, out) }
     }
 
-    /// The high and the low nibble of every byte in turn, as the values of the codebook that they stand for times the scale of their block,
-    /// rounded; blocks have equally many bytes.
+    /// Decodes nibbles, the high one of each byte first: the value of the codebook times the scale of the block, rounded.
+    /// All blocks have equally many bytes.
     #[inline(always)]
     pub fn look_up(self, codebook: &[f32; 16], scales: &[f32], bytes: &[[u8; 16]], out: &mut [[u16; 32]]) {
         // SAFETY: as above.
@@ -356,8 +356,8 @@ unsafe fn multiply(
     assert!(i.start.is_multiple_of(ROW_BLOCK), "rows are read in whole registers");
     // SAFETY: it is there.
     let registers = a.matrix_unit.then(|| unsafe { amx::Registers::set_up() });
-    // Rows of one tile stay in the first-level cache, while panels, whose lines follow each other, come from the second: of two tiles
-    // all would.
+    // With the matrix unit, the rows of one tile stay in the first-level cache and only the panels, which are contiguous, come from
+    // the second. The rows of two tiles would come from there, too.
     let block = if a.matrix_unit { amx::ROWS } else { ROW_BLOCK };
     for first_row in i.clone().step_by(block) {
         let rows = first_row..i.end.min(first_row + block);

@@ -187,7 +187,7 @@ unsafe fn tile<S: Simd, T: Real, const MR: usize, const NV: usize>(
     }
 }
 
-/// Writes a tile, added to nothing, to rows that are `base.1` apart, or to those and a row that is the same for all.
+/// Writes a tile plus the first `ADDENDS` addends: the rows of `base`, which are `base.1` apart, and `row`, the same for every row.
 ///
 /// # Safety
 /// `c` is writable for `MR` rows of `NV` registers; there are as many of the first `ADDENDS` of `base` and `row` to be read.

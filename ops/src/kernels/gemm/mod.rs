@@ -5,7 +5,7 @@
 //! as general libraries do, costs as much as the product there (`benches/gemm.rs` compares). In `f64`, and without AVX2,
 //! products are left to `matrixmultiply`.
 //!
-//! An output element is the sum over `k` in blocks of [`K_BLOCK`], each block one chain of fused multiply-adds, whatever
+//! An output element is the sum over `k` in blocks of at most [`K_BLOCK`] steps, each block one chain of fused multiply-adds, whatever
 //! the number of threads. Weight gradients (a small output, a long sum over tokens) are cut in chunks of [`K_CHUNK`]
 //! tokens that are added in order.
 

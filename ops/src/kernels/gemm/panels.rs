@@ -58,8 +58,8 @@ impl<T: Real> Panels<T> {
     }
 }
 
-/// Calls `pack(i, j, out)` for columns `j` of every block of `k`, whose first panel begins at `out`, in pieces of a multiple of `together`,
-/// which whole panels have; `n` columns are packed.
+/// Packs the `n` columns of every block of `k`, in parallel: calls `pack(i, j, out)` for block `i` and a piece `j` of the columns,
+/// whose first panel begins at `out`. All pieces but the last have a multiple of `together` columns, which are whole panels.
 pub(super) fn pack_in_parallel<E: Send>(
     mut data: &mut [E],
     n: usize,

@@ -133,7 +133,8 @@ fn digits(x: &[f32; BLOCK]) -> Option<([[i8; BLOCK]; 3], f32)> {
     const RANGE: std::ops::Range<f32> = f32::from_bits((127 - 90) << 23)..f32::from_bits((127 + 90) << 23);
     /// By how much the largest may pass the sum of the small ones. Rounding is then at most 1.2e-4 of that sum, and usually a tenth of it.
     const OUTLIER: f32 = 64.0;
-    /// Small is what is less than this part of the largest, where few are not: weights of zero may meet them all.
+    /// Elements below this part of the largest are small. `OUTLIER` counts only where at most `FEW` elements are not small,
+    /// as weights of zero may meet all of those.
     const SMALL: f32 = 0.125;
     const FEW: u32 = 4;
     // Above all others where an element is no number.

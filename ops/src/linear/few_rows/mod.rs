@@ -22,7 +22,7 @@ use crate::kernels::{Accumulate, Mat};
 use hankel_core::{parallel, trace};
 use one_row::Ordered;
 
-/// Rows from which on packing the weight pays.
+/// Most rows of these products. For more, packing the weight pays.
 pub(super) const MOST_ROWS: usize = 8;
 /// Weights that are worth a task.
 const TASK: usize = 1 << 16;

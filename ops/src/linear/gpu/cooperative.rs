@@ -2,15 +2,15 @@
 //!
 //! Both operands are converted beforehand. The left one, activations or gradients, is multiplied by the power of two that
 //! brings its largest finite magnitude between 2^13 and 2^14, and the product by its inverse: gradients do not become
-//! subnormal and nothing finite overflows. The right one, a weight, is taken as it is. What f16 cannot hold, or was not
-//! finite, becomes a number that is not one.
+//! subnormal and nothing finite overflows. The right one, a weight, is not scaled. Converted elements that f16 cannot
+//! hold, or that were not finite, become NaN.
 
 use super::gemm::{Epilogue, Left, Right, Sizes, scaled_to_half, whole};
 use hankel_core::gpu::{Gpu, GpuBuffer, GpuFacts, Kernel, flag, groups};
 use hankel_core::{DType, Result};
 use std::sync::Arc;
 
-/// Rows from which the matrix units are worth the conversion of the operands; products with fewer stay in f32.
+/// Least rows, columns and steps for which the matrix units are worth the conversion of the operands; other products stay in f32.
 const ROWS: usize = 64;
 
 macro_rules! kernel {
@@ -59,7 +59,7 @@ static LARGEST: Kernel = Kernel { name: "largest magnitude", source: include_str
 #[cfg(test)]
 pub(super) static KERNELS: [&Kernel; 4] = [&SQUARE_16, &SQUARE_8, &SQUARE_8_METAL, &SQUARE_8_NARROW];
 
-/// What the fragments of a card are, and in what they are worked on.
+/// The size of a card's fragments, and the lanes of the subgroups that work on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// 16 x 16, in subgroups of 32 lanes.

@@ -13,8 +13,8 @@ use hankel_core::{DType, Error, Precision, Result, Tensor};
 const DECODED_FROM: usize = 768;
 /// Rows up to which a product goes row by row.
 const FEW_ROWS: usize = 4;
-/// Tiles of 128 x 128 that keep a large card busy; with fewer of them smaller tiles do better. Also the number of workgroups to
-/// which products with few tiles are cut along the sum.
+/// Tiles of 128 x 128 that keep a large card busy; with fewer of them smaller tiles do better. Products with fewer tiles are
+/// also split along the sum, into at most `2 * BUSY` workgroups.
 const BUSY: usize = 128;
 /// The least steps of a sum that are worth a workgroup of their own.
 const LEAST_SPLIT: usize = 256;
@@ -185,8 +185,8 @@ pub(crate) fn gemm(gpu: &'static Gpu, left: Left, right: Right, how: Epilogue, o
     planned(gpu, left, right, how, out, plan)
 }
 
-/// A weight of many products in the type that they convert it to, so that they do not do so each time; `None` where they would
-/// not.
+/// A weight for many products, converted once to the type that they multiply. `None` for `f16` in f16, for all but block formats
+/// in f32, and where its form does not suit: the products then read it as it is stored, or convert it each time.
 pub(crate) fn converted(gpu: &'static Gpu, storage: &GpuStorage, precision: Precision) -> Result<Option<GpuStorage>> {
     match (precision, storage.dtype) {
         (Precision::F16, DType::F16) => Ok(None),

@@ -129,7 +129,7 @@ pub(super) fn backward<T: Real, P: Products<T>>(
     }
 }
 
-/// Tasks that are enough. That they are not those of each thread keeps sums the same for any number of threads.
+/// Enough tasks to keep the threads busy. A constant, so that sums are the same for any number of threads.
 const TASKS: usize = 32;
 /// Heads for each thread that are tasks enough where that changes no sum.
 const FOR_A_THREAD: usize = 4;
