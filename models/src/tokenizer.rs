@@ -75,11 +75,12 @@ impl Tokenizer {
         gguf::is_gguf(model) || model.join(TOKENIZER_FILE).is_file()
     }
 
-    /// Reads the tokenizer of a model: a GGUF file or a directory. In a directory it is `tokenizer.json`; which tokens begin
-    /// and end a text `tokenizer_config.json` or `special_tokens_map.json` names (`<s>` and `</s>` when there is neither), and `eos_token_id` of
-    /// `generation_config.json` and `config.json` those at which generation stops, the first of which ends a text where
-    /// nothing else says it; it stops at special tokens that end a turn (`<|im_end|>` ...), too. Whether they are put around a text, `add_bos_token` and `add_eos_token` say, and where those are
-    /// not given the post-processor of `tokenizer.json`.
+    /// Reads the tokenizer of a model: a GGUF file or a directory. In a directory it is `tokenizer.json`.
+    ///
+    /// `tokenizer_config.json` or `special_tokens_map.json` names the tokens that begin and end a text; without either file they are `<s>`
+    /// and `</s>`. `add_bos_token` and `add_eos_token` say whether they are put around a text, else the post-processor of `tokenizer.json`.
+    /// Generation stops at `eos_token_id` of `generation_config.json` and `config.json`, the first of which ends a text where nothing else
+    /// says it, and at special tokens that end a turn (`<|im_end|>` ...).
     ///
     /// # Errors
     /// When a file is missing or malformed, or a special token that it names has no id; when a GGUF file has no tokenizer,

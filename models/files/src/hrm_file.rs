@@ -87,8 +87,8 @@ pub struct HrmAdapterFile {
     pub config: HrmConfigFile,
     /// The layers, ascending by layer and site.
     pub layers: Vec<HrmLayerFile>,
-    /// Element type of trained parameters, one that holds all of them as they were read; reduced layers are stored in f64,
-    /// but for a B and C whose numbers are all numbers of f32.
+    /// Element type of trained parameters: it holds all of them exactly as they were read. Reduced layers are stored in f64, but B and C in
+    /// f32 where that holds all of their numbers exactly.
     pub precision: Precision,
 }
 

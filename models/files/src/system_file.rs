@@ -121,7 +121,7 @@ pub struct StoredSystem {
     pub c: Mat<f64>,
     /// Direct term, [p, m].
     pub d: Option<Mat<f64>>,
-    /// From the array `dt`; discrete, with a step of unknown length, where there is none.
+    /// From the array `dt` or `Ts`; [`Time::Unstated`] where there is none.
     pub time: Time,
 }
 
@@ -316,8 +316,8 @@ impl StoredSystem {
     }
 }
 
-/// Turns the sign of the second state of each block `[[re, im], [-im, re]]`, the other of two customs, so that the matrix is modal; the
-/// states that were turned. None are where it is not modal then either.
+/// Changes the sign of the second state of each block `[[re, im], [-im, re]]`, the other of two conventions, so that the matrix is modal.
+/// Returns these states. If the matrix would still not be modal, it stays unchanged and none are returned.
 fn turn_blocks(a: &mut Mat<f64>) -> Vec<usize> {
     let n = a.nrows();
     let is_block = |i: usize| {

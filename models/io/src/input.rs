@@ -36,7 +36,7 @@ pub fn open(path: &Path) -> Result<File> {
     {
         use rustix::fs::OFlags;
         use std::os::unix::fs::OpenOptionsExt;
-        // It stays so: what looks like a regular file below /proc would wait as well.
+        // The file stays non-blocking: some that look regular, below /proc, would block as well.
         options.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed());
     }
     let mut file = options.open(path).map_err(Error::io("read", path))?;

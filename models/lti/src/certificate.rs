@@ -130,8 +130,8 @@ pub fn bound_holds(error: f64, bound: f64, size: f64) -> bool {
     error <= bound * (1.0 + 1e-6) + 1e-9 * size
 }
 
-/// What an error may be larger by because A of both systems is stored in doubles, if that is a small part of `norm`: `of_entries` in
-/// continuous time ([`rounding_of_entries`]), or this, if it is more.
+/// How much larger an error may be because A of both systems is stored in doubles: the larger of the estimate below and `of_entries`,
+/// that of continuous time ([`rounding_of_entries`]). Each counts only if it is a small part of `norm`.
 ///
 /// Rounding an entry moves a pole by about `2^-53`, and the response near it by that over the distance `1 - radius` from the circle,
 /// relative to `norm`; the margin is for several entries of a dense A.

@@ -87,7 +87,7 @@ pub enum DirectTerm {
     Known(bool),
     /// The map tells, up to its rounding.
     Computed {
-        /// The largest gain of what is looked at, or of what that is a difference of.
+        /// The largest gain of the system, or, if it is a difference, of the systems that it is the difference of.
         gain: f64,
     },
 }
@@ -195,8 +195,8 @@ impl Bilinear {
         to_circle: bool,
     ) -> Result<Matrices> {
         let (n, dense) = (a.states(), a.to_dense());
-        // In a time in which the rate is from 1 to 4 matrices in continuous time are `A / unit^2`, `B / unit` and `C / unit`, to the last
-        // digit: on the way nothing leaves the range of doubles that does not do so in the end.
+        // Time is rescaled so that the rate is from 1 to 4. The matrices in continuous time are then `A / unit^2`, `B / unit`, `C / unit`
+        // exactly, and no intermediate result leaves the range of doubles unless the final one does.
         let unit = 2_f64.powi((0.5 * self.rate.log2()).floor() as i32);
         let rate = self.rate / unit / unit;
         let (before, after) = if to_circle { (1.0 / unit, 1.0) } else { (1.0, unit) };

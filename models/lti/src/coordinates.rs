@@ -78,9 +78,9 @@ impl AsStored {
     }
 }
 
-/// The stable system `A, B, C, D`, or its image by `map`, in coordinates in which A is near a normal matrix, which knows how it is stored
-/// ([`LinearSystem::stored`]); `None` where it is so as it is or is diagonal or modal, and where there are no such coordinates, as of a system
-/// that is not stable.
+/// The stable system `A, B, C, D`, or its image by `map`, in coordinates in which A is near a normal matrix. The result knows how it is
+/// stored ([`LinearSystem::stored`]). `None` where A is near a normal matrix already, or is diagonal or modal, and where no such
+/// coordinates are found, as for a system that is not stable.
 ///
 /// Shapes and entries must have been checked ([`LinearSystem::check`]).
 ///

@@ -48,9 +48,9 @@ pub struct GramianFactors {
     pub residual_c: Option<f64>,
     /// Relative residual of the observability equation.
     pub residual_o: Option<f64>,
-    /// How much rounding of A is amplified in the factors: 1 where they are built from the poles, `1 / (1 - modulus)` of the slowest pole
-    /// but one, or the horizon, where they are built from powers of a matrix. That of the slowest is in its own direction, and in the largest
-    /// value.
+    /// How much rounding of A is amplified in the factors: 1 where they are built from the poles of a diagonal or modal A. For dense A
+    /// `1 / (1 - modulus)` of the second slowest pole or pair: what the slowest amplifies stays in its own direction and the largest value.
+    /// For a finite horizon its number of steps, or `1 / (1 - modulus)` of the slowest pole, if that is less.
     pub sensitivity: f64,
     /// Poles slower than [`MIN_RATE`](crate::MIN_RATE), treated as having that rate.
     pub clamped_poles: usize,
@@ -59,7 +59,8 @@ pub struct GramianFactors {
 impl GramianFactors {
     /// Factors of the infinite-horizon Gramians of a stable system.
     ///
-    /// Diagonal and modal A: a structured factorisation (module `cauchy`); dense A: doubling.
+    /// Diagonal and modal A: a structured factorisation (module `cauchy`). Dense A: the same in the coordinates of the eigenvectors where
+    /// there are many states and the residual is small, else doubling.
     ///
     /// # Errors
     /// A solution that does not converge or is not finite.

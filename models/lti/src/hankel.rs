@@ -47,7 +47,7 @@ impl HankelSpectrum {
         // absolute values entry by entry keeps the threshold independent of the scaling of the states.
         let absolute = |m: &Mat<f64>| Mat::from_fn(m.nrows(), m.ncols(), |i, j| m[(i, j)].abs());
         let summed = if many {
-            // No less than the norm of the product, and without one.
+            // An upper bound of the norm of the product, which is not formed.
             (0..d).map(|i| lo.row(i).norm_l2() * lc.row(i).norm_l2()).sum()
         } else {
             product(absolute(&lo).transpose(), absolute(&lc).as_ref()).norm_l2()
@@ -69,7 +69,8 @@ impl HankelSpectrum {
         })
     }
 
-    /// The same values, of a system that the error is this factor of at most, as far as they have a guarantee at all.
+    /// The same values, used to bound the error of another system: at most `factor` times that of the system the values belong to. Values
+    /// without a guarantee still have none.
     pub(crate) fn with_bound_factor(self, factor: f64) -> Self {
         Self { is_own: false, bound_factor: self.bound_factor.map(|own| own * factor), ..self }
     }
@@ -84,8 +85,8 @@ impl HankelSpectrum {
         &self.values
     }
 
-    /// Number of values above rounding, `sigma_i > d eps` times the size of what they were computed from: no reduction by them
-    /// keeps more states.
+    /// Number of values above rounding: `sigma_i > d eps` times the `sensitivity` of the factors and the size of what the values were
+    /// computed from. No reduction by them keeps more states.
     pub fn rank(&self) -> usize {
         self.rank
     }

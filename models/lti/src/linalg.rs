@@ -278,8 +278,8 @@ pub fn complex_spectral_norm(g: MatRef<'_, c64>) -> Result<f64> {
 /// Larger matrices are reduced in blocks.
 const FEW: usize = 24;
 
-/// [`complex_spectral_norm`] where it is above `floor`; else an upper bound that is not, which may be the fourth root of the sum of the
-/// fourth powers of all singular values.
+/// [`complex_spectral_norm`] if it is above `floor`, else an upper bound of it that is at most `floor`. The bound may be the fourth root of
+/// the sum of the fourth powers of all singular values.
 pub fn complex_spectral_norm_above(g: MatRef<'_, c64>, floor: f64) -> Result<f64> {
     if g.nrows() == 0 || g.ncols() == 0 {
         return Ok(0.0);
@@ -367,9 +367,9 @@ fn row_maxima(m: MatRef<'_, f64>) -> Vec<f64> {
     rows
 }
 
-/// Half of the exponent of the largest gain of a state, `|row i of b| |column i of c|`, twice: powers of two to divide B [d, m] and
-/// C [p, d] by, so that squares of gains neither underflow nor overflow. Units of the states do not change them: a state of tiny
-/// inputs and huge outputs is of size 1.
+/// The exponent of the largest gain of a state, `|row i of b| |column i of c|`, split in halves: exponents of the powers of two to divide
+/// B [d, m] and C [p, d] by, so that squares of gains neither underflow nor overflow. They do not depend on the units of the states: a
+/// state with tiny inputs and huge outputs may have gain 1.
 pub fn gain_exponents(b: MatRef<'_, f64>, c: MatRef<'_, f64>) -> (i32, i32) {
     let (rows, columns) = (row_maxima(b), row_maxima(c.transpose()));
     let size = |x: f64| if x.is_finite() { x.log2().floor() as i32 } else { 0 };

@@ -18,12 +18,13 @@ use faer::linalg::solvers::Solve;
 use faer::{Mat, MatRef, Scale, c64};
 use std::f64::consts::{FRAC_PI_2, PI};
 
-/// Beside poles that are kept, poles of a dense matrix at least so near to the circle are kept, too: rounding moves a pole that is
-/// not simple by a root of itself, so a double integrator has one on either side. It is the rate from which on Gramians take poles
-/// for faster than they are.
+/// Where poles of a dense matrix are kept, all that are at most this far inside the circle are kept, too: rounding moves a multiple pole
+/// by a root of the rounding error, so that a double integrator gets one pole inside and one outside. Gramians treat slower poles than
+/// this as faster ones.
 const MARGIN: f64 = MIN_RATE;
 
-/// The same, beside what rounding moves a pole by to first order, and at most: poles of higher multiplicity come to lie farther inside.
+/// That distance as a multiple of what rounding moves a pole by to first order, if that is more, and its maximum: rounding moves poles of
+/// higher multiplicity farther inside.
 pub(crate) const CLUSTER: f64 = 10.0;
 pub(crate) const FARTHEST: f64 = 1e-2;
 
@@ -147,8 +148,8 @@ fn split_dense(system: LinearSystem) -> Result<Split> {
     let suited = Mat::from_fn(n, n, |i, j| a[(i, j)] / suitable[i] * suitable[j]);
     let (even, evened) = in_even_units(suited.as_ref());
     let units: Vec<f64> = evened.iter().zip(&suitable).map(|(even, suitable)| even * suitable).collect();
-    // Rounding of A moves poles by about this: one within a thousand times as much of the circle is kept, since the distance, and so
-    // its gain, is not known to three digits. All others are what they are.
+    // Rounding of A moves poles by about this. Poles that are more than a thousand times as far inside the circle have a distance, and so
+    // a gain, that is known to three digits. If all are, the system is stable as it is; else each pole is looked at.
     let rounding = n as f64 * f64::EPSILON * even.norm_l2().max(1.0);
     let (least, most) =
         suitable.iter().fold((f64::MAX, 0.0_f64), |(low, high), unit| (low.min(*unit), high.max(*unit)));

@@ -236,11 +236,11 @@ pub struct LinearSystem {
     d: Option<Mat<f64>>,
     /// A as it was written out, where it was.
     written: Option<Mat<f64>>,
-    /// The bilinear map that it is the image by of a system in continuous time, where it is one.
+    /// The bilinear map, where this system is the image of one in continuous time.
     map: Option<Bilinear>,
-    /// The direct term of that, where it has one.
+    /// The direct term of that system in continuous time, where it has one.
     direct: Option<Mat<f64>>,
-    /// The matrices of that as they are stored, where they are known.
+    /// The matrices of that system as they are stored, where they are known.
     image_of: Option<Arc<Original>>,
     /// The matrices as they are stored, in other states.
     stored: Option<Arc<AsStored>>,

@@ -175,8 +175,9 @@ fn is_balanced_truncation(
     Ok(bases(&start).is_some_and(|start| bases(reduced) == Some(start)))
 }
 
-/// Certifies a reduction in the first of these that the bound holds for: modal form with B and C in f32, modal form, as it is with B
-/// and C in f32, as it is; where it holds for none, with what rounding A costs added to it, in the same order.
+/// Certifies a reduction in the first of these forms that theory's bound holds for: modal form with B and C in f32, modal form in f64, as
+/// it is with B and C in f32, as it is in f64. If it holds for none, what rounding A costs is added to the bound, and the first form in
+/// f64 that this holds for is taken, or the first of all in f64.
 fn certify<T>(
     layer: &LayerAnalysis,
     method: Method,

@@ -124,7 +124,7 @@ impl Plant {
         if let Some(map) = map {
             stable = stable.with_map(map, stored.d.clone());
         }
-        // What is still the system of the file is so to the last digit.
+        // Where no part was split off, proofs are about the exact entries of the file.
         let entries = match (&stored.written, &stored.a) {
             (Some(written), _) => Some(written.clone()),
             (None, StateMatrix::Modal(_)) => None,
@@ -190,7 +190,7 @@ impl Plant {
         reduce_and_store(layer, method, order, gramians, purpose, &store)
     }
 
-    /// The whole system that has `reduced` in place of its stable part, as it is read back, after its stable part there.
+    /// The stable part and the whole system, as they are read back once `reduced` has taken the place of the stable part.
     ///
     /// # Errors
     /// Those of [`Plant::assemble`]; a reduced system that is not stable in the time of the file.

@@ -69,8 +69,8 @@ impl Placement {
         Ok(all().filter(|(layer, site)| chosen(*layer, site)).collect())
     }
 
-    /// The targets that PEFT takes where none are given: `names` as Llama calls them, and what has their place where a family has other
-    /// projections: `attn.c_attn` (GPT-2) or `qkv_proj` (Phi-3) for those into attention, the last one of a layer for `down_proj`.
+    /// The default targets of PEFT: `names`, as in Llama. Where a family has no projection of such a name, the last one of a layer takes
+    /// the place of `down_proj`, and the first one that of the others: `attn.c_attn` (GPT-2) or `qkv_proj` (Phi-3).
     pub(crate) fn usual(&self, names: &[&str]) -> Vec<String> {
         let mut targets: Vec<String> = Vec::new();
         for name in names {

@@ -139,8 +139,8 @@ fn begins(template: &ChatTemplate, messages: &[Json], index: usize, text: &str, 
     (text.get(end..at)?.starts_with(tail)).then_some(end + tail.len())
 }
 
-/// Message `index`, which calls tools, by marks in the names of the functions, where the template writes what is around its content
-/// otherwise when it has some.
+/// The bytes of message `index`, which calls tools, by marks in the names of the functions. For templates that write such a message in
+/// another way when it has content.
 fn by_calls(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) -> Option<Range<usize>> {
     let last = messages[index].get("tool_calls")?.as_array()?.len().checked_sub(1)?;
     let with_mark = |call: usize, mark: char| {
@@ -178,8 +178,8 @@ fn ended_by<'a>(template: &ChatTemplate, marker: &'a str, rest: &str) -> Option<
     Some(marker[..line].trim_end()).filter(|marker| !marker.is_empty())
 }
 
-/// Message `index` where a mark in its content does not show, or changes what is written around it, as in calls of tools, which have
-/// no content: what the text of the messages up to it has more than that of those before it.
+/// The bytes of message `index`, by comparing the text of the messages up to it with that of the messages before it. For messages in
+/// which a mark in the content does not show, or changes the text around it, as in calls of tools, which have no content.
 fn by_prefixes(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) -> Option<Range<usize>> {
     let before = template.run(&messages[..index], true).ok().filter(|_| index > 0)?;
     let with = template.run(&messages[..=index], false).ok()?;
@@ -198,8 +198,8 @@ fn header(template: &ChatTemplate, messages: &[Json], index: usize) -> Option<St
 /// The messages with a mark behind the content of message `index`, and where in `text` that is.
 fn closed(template: &ChatTemplate, messages: &[Json], index: usize, text: &str) -> Option<(Vec<Json>, usize)> {
     let content = messages[index].get("content").and_then(Json::as_str).unwrap_or_default();
-    // A mark inside the white space around the content is not in the way of a template that trims; of one that trims the
-    // beginning alone, a mark behind nothing but white space is.
+    // Before the trailing white space, a mark does not disturb a template that trims both ends. If the content is only white space and the
+    // template trims the beginning alone, the mark has to be at the end.
     [content.trim_end().len(), content.len()].into_iter().find_map(|after| {
         let marked = with_mark(messages, index, after, CLOSE);
         let end = mark_in(&template.run_unchecked(&marked, false).ok()?, CLOSE, text)?;

@@ -7,8 +7,8 @@
 //! compared, looked up or searched for its last character as often as there are instructions, for one each. So the
 //! expressions that make lists get a filter around them, which copies a lazy list and pays for every value in it; what is
 //! compared gets one that pays for all of it; and what is indexed, filtered, tested or called gets one that pays for a text.
-//! They are found in the engine's syntax tree, and the filters are written into the source: `a + b` becomes
-//! `((a + b)|whole)`.
+//! These expressions are found in the engine's syntax tree, and the filters are written into the source: `a + b` becomes
+//! `((a + b)|__whole__)`.
 
 use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, Macro, Stmt};
 use minijinja::machinery::{Token, parse, tokenize};
@@ -350,8 +350,8 @@ fn is_comparison(operator: BinOpKind) -> bool {
     matches!(operator, Eq | Ne | Lt | Lte | Gt | Gte | In)
 }
 
-/// Where an expression begins. The parser's spans of filters and of what stands behind an operand begin at the sign. A
-/// parenthesis that was skipped by beginning behind it closes what is opened there: one is as good as another.
+/// Where an expression begins. The parser's spans of filters, and of anything behind an operand, begin at the operator, so the first
+/// operand counts. If that is in parentheses, the place is behind the `(`; its `)` then closes one that is inserted, and all still match.
 fn begin(expression: &Expr) -> usize {
     let own = expression.span().start_offset as usize;
     let first = match expression {

@@ -86,13 +86,13 @@ impl<'a> Keys<'a> {
         self.get(key)?.ok_or_else(|| format!("missing key {key}"))
     }
 
-    /// The value of `key`; what it is when it is not written, none when it is `null`.
+    /// The value of `key`: `usual` when the key is missing, `None` when it is `null`.
     pub(super) fn nullable<T: DeserializeOwned>(&self, key: &'static str, usual: T) -> Result<Option<T>, String> {
         let value = self.get(key)?;
         Ok(if self.map.contains_key(key) { value } else { Some(usual) })
     }
 
-    /// The value of `key`, or what it is when it is not written.
+    /// The value of `key`, or `usual` when the key is missing or `null`.
     pub(super) fn or<T: DeserializeOwned>(&self, key: &'static str, usual: T) -> Result<T, String> {
         Ok(self.get(key)?.unwrap_or(usual))
     }

@@ -9,9 +9,9 @@ use hankel_core::DType;
 use hankel_io::Existing;
 use std::path::Path;
 
-/// Writes the model at `from` with `adapters` folded into its weights to the directory `to`: every tensor rounded to `dtype`
-/// (`bf16` or `f32`), or stored as it was when there is none, which of blocks of a GGUF file is `f32`; the files of the tokenizer and of generation are copied. Memory
-/// stays below two shards of 512 MiB and a few times the largest tensor.
+/// Writes the model at `from` with `adapters` folded into its weights to the directory `to`. Every tensor is rounded to `dtype`
+/// (`bf16` or `f32`). Without a `dtype` it keeps its type; blocks of a GGUF file become `f32`. The files of the tokenizer and of generation
+/// are copied. Memory stays below two shards of 512 MiB and a few times the largest tensor.
 ///
 /// # Errors
 /// When the adapters cannot be merged ([`AdapterSet::check_mergeable`]) or are of another model, `from` cannot be read or is

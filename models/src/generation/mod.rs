@@ -147,7 +147,7 @@ impl<'a> Generator<'a> {
             let keep = if self.read == 0 { context } else { (context / 2).max(1) };
             self.read = self.tokens.len() - keep.min(self.tokens.len());
         }
-        // A turn that has begun in what was read was not known as one before the last token of its beginning.
+        // The start of a turn is recognised by its last token, when the first ones may have been read already.
         let is_late = later.iter().any(|turn| turn.start < self.read && self.read < turn.end);
         let turning = self.backbone.rereads_beyond().unwrap_or(usize::MAX);
         let end = later.iter().map(|turn| turn.start).find(|start| *start > self.turn).unwrap_or(self.tokens.len());

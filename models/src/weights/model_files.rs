@@ -199,8 +199,8 @@ pub(super) fn elements<T: Element>(entry: &Entry) -> Vec<T> {
     elements
 }
 
-/// Puts `rows` rows, `head` to a head, in the order of which the first half of a head's rows is followed by the second:
-/// row `2 i + j` of a head is its row `j head / 2 + i`. Rows are copied whole, in whatever they are stored.
+/// Reorders `rows` rows, `head` to a head: row `2 i + j` of a head becomes its row `j head / 2 + i`, so that the first half of a head comes
+/// before the second. Rows are copied whole, in whatever type they are stored.
 fn deinterleave(bytes: &[u8], rows: usize, head: usize, out: &mut [u8]) {
     let row = bytes.len() / rows;
     let heads = bytes.chunks_exact(head * row).zip(out.chunks_exact_mut(head * row));

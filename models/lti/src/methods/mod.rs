@@ -233,8 +233,8 @@ pub struct Projection {
 /// A reduced system.
 #[derive(Debug, Clone)]
 pub struct Reduced {
-    /// The smaller system. What drops modes of an image of a system in continuous time drops them there: then this has the direct term of
-    /// the image, and only `projection`, applied in continuous time, has the error that `bound` is about.
+    /// The smaller system. A method that drops modes, given the image of a system in continuous time, drops the modes of that system. This
+    /// one then has the direct term of the image, and only `projection`, applied in continuous time, has the error that `bound` is about.
     pub system: LinearSystem,
     /// How it follows from the full one; `None` for `spa`, `hankel` and weighted `h2`, which are not projections.
     pub projection: Option<Projection>,

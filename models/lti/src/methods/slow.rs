@@ -24,10 +24,11 @@ pub fn has_slow_modes(system: &LinearSystem) -> bool {
     system.a().modes().is_some_and(|modes| modes.iter().any(is_slow))
 }
 
-/// Of two reductions of one system the first, where its bound holds, or that with the smaller error, or the only one there is.
+/// The better of two reductions of one system: `one` where its bound holds, else the one with the smaller error. If `other` failed it is
+/// `one`; if `one` is unstable or unsupported it is `other`.
 ///
 /// # Errors
-/// Those of the second where there is none.
+/// Any other error of `one`; that of `other` where `one` is unstable or unsupported.
 pub fn nearer(system: &LinearSystem, one: Result<Reduced>, other: Result<Reduced>) -> Result<Reduced> {
     match (one, other) {
         (Ok(one), Ok(other)) => {

@@ -37,8 +37,9 @@ const ITERATIONS: usize = 300;
 /// Pairs of steps and changes of the gradient that are remembered.
 const MEMORY: usize = 20;
 
-/// White noise of this share of the mean square of a weight, in the directions that the system reads or shows, is added to it for the search:
-/// what the weight does not excite costs nothing else, and would be given up for the last digit of what it does.
+/// For the search, white noise of this share of its mean square is added to a weight, in the directions that the system reads or shows.
+/// Otherwise errors in what the weight does not excite would cost nothing, and the search would accept them to gain the last digit of what
+/// it does excite.
 const SHARE: f64 = 0.05;
 
 /// Relative decrease of J over ten steps at which the search has settled.

@@ -74,7 +74,7 @@ pub fn suitable_units(a: MatRef<'_, f64>, b: MatRef<'_, f64>, c: MatRef<'_, f64>
     let mut changes = balance(&mut balanced, &mut driven, &mut read, &vec![1; d]);
     let fastest = eigenvalues(a).map_or(0.0, |poles| poles.iter().map(|pole| pole.norm()).fold(rate, f64::max));
     for _ in 0..ROUNDS {
-        // Without loops the states would share what B and C are apart, and be coupled by as much more or less than they are fast.
+        // Without loops in A, balancing gives B, C and the couplings one size, whatever the poles' speed. So B and C are scaled to it.
         let sizes = [&driven, &read].map(Mat::norm_max);
         let far = fastest / (sizes[0].sqrt() * sizes[1].sqrt());
         if !(far.is_finite() && far > 0.0) || (1.0 / ALIKE..=ALIKE).contains(&far) {

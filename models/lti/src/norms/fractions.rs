@@ -31,7 +31,7 @@ enum Form {
 /// Terms of the bound of the second derivative that are added side by side.
 const LANES: usize = 8;
 
-/// So many poles, number by number; a term that is none has no size.
+/// The data of [`LANES`] poles, one array per quantity; unused lanes have size 0.
 #[derive(Debug, Clone)]
 struct Bends {
     re: [f64; LANES],
@@ -172,8 +172,8 @@ impl PartialFractions {
         complex_spectral_norm(self.at(&[omega])[0].as_ref())
     }
 
-    /// The gains at many angles, of those that matter: others, which cannot exceed the larger of `floor` and half of the largest nearby,
-    /// are bounds from above.
+    /// The gains at many angles. Where a gain cannot exceed the larger of `floor` and half of the largest nearby, an upper bound stands for
+    /// it.
     pub fn gains(&self, omegas: &[f64], floor: f64) -> Result<Vec<f64>> {
         let chunks = omegas.par_chunks(BATCH).map(|chunk| {
             let responses = self.at(chunk);

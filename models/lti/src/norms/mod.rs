@@ -23,8 +23,8 @@ pub use stored::{hinf_norm_of, hinf_sweep_of, rounding_of_entries};
 use super::{LinearSystem, Result};
 use std::f64::consts::PI;
 
-/// `||G - H|| / ||G||` in the H-infinity norm (by the sweep), 0 if both vanish. Of more than 48 states, as of a system and another
-/// realisation of it that has the same poles: at their angles only, at which the gains of such a difference peak.
+/// `||G - H|| / ||G||` in the H-infinity norm (by the sweep), 0 if `G = H`. With more than 48 states G and H are taken for realisations
+/// of one system: gains of H and of the difference are compared, at 0, pi and the angles of the poles of H only, where they peak.
 pub fn deviation(g: &LinearSystem, h: &LinearSystem) -> Result<f64> {
     if g.states() > response::MANY_STATES {
         let (size, error) = (FrequencyResponse::direct(h), FrequencyResponse::direct(&g.difference(h)?));
@@ -33,7 +33,7 @@ pub fn deviation(g: &LinearSystem, h: &LinearSystem) -> Result<f64> {
         angles.dedup();
         let gains = angles.iter().map(|&angle| Ok([size.gain(angle)?, error.gain(angle)?]));
         let [size, error] = gains.collect::<Result<Vec<[f64; 2]>>>()?.into_iter().fold([0.0; 2], |most, gains| {
-            // What is not a number stays so.
+            // A NaN stays NaN; `f64::max` would drop it.
             [0, 1].map(|i| if most[i] >= gains[i] || f64::is_nan(most[i]) { most[i] } else { gains[i] })
         });
         return Ok(if error == 0.0 { 0.0 } else { error / size });

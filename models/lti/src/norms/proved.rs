@@ -59,7 +59,7 @@ const WIDE_MARGIN: (f64, f64) = (9e-6, 1e-9);
 /// ([`near_normal`](crate::coordinates::near_normal)); it is 1e-13 as a rule.
 const CHANGED: f64 = 1e-9;
 
-/// The states that are not the same in both systems, and the direct terms if they differ: the difference is the same.
+/// Both systems without the states that they have in common, and without direct terms that are equal: the difference stays the same.
 ///
 /// # Errors
 /// Systems with other inputs or outputs.

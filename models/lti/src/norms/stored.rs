@@ -127,8 +127,8 @@ fn compressed(parts: &mut [Part]) {
 }
 
 impl Stored {
-    /// `first - second`, or `first` alone, of norm `size`; `None` where they are not images of systems in continuous time by one map, or have
-    /// more states than can be had in twice the precision.
+    /// `first - second`, or `first` alone, of norm `size`; `None` where images of systems in continuous time have different maps or
+    /// unknown matrices, and where systems in discrete time are too large for twice the precision.
     pub(super) fn new(systems: &[&LinearSystem], size: f64) -> Option<Self> {
         if systems.iter().any(|system| system.map().is_some() || system.image_of().is_some()) {
             let originals = systems.iter().map(|system| system.image_of()).collect::<Option<Vec<&Original>>>()?;

@@ -55,14 +55,14 @@ const MOST_STATES_PRECISELY: usize = 72;
 /// Columns whose products are added in double precision.
 const CHUNK: usize = 64;
 
-/// Entries beyond this power of two might overflow.
+/// Entries of this size or more might overflow.
 const LARGEST: f64 = 1e100;
 
 /// How many digits a proof has for states that are hardly controllable, and for sums over many inputs or outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Digits {
-    /// Enough where the norm is not below a thousandth of what it is the difference of. Of few inputs and outputs such states are taken for
-    /// more controllable than they are, so that T is far from singular.
+    /// Enough where the norm is at least a thousandth of that of the systems it is the difference of. With few inputs and outputs, hardly
+    /// controllable states are taken for more controllable than they are, so that T is far from singular.
     Few,
     /// All.
     Many,

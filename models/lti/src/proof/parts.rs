@@ -24,7 +24,7 @@ pub struct Parts {
 /// A, B, C of a system in discrete time, as they follow from b and c.
 struct Step {
     a: Enclosed,
-    /// `B = left b`, `C = c right`, `D = direct + c through b`; none are the identity and 0.
+    /// `B = left b`, `C = c right`, `D = direct + c through b`. `None` is the identity for `left` and `right`, and 0 for `through`.
     left: Option<Enclosed>,
     right: Option<Enclosed>,
     through: Option<Enclosed>,

@@ -48,7 +48,8 @@ impl LinearSystem {
         DirectTerm::Known(entries.any(|(i, j)| entry(systems[0], i, j) != entry(systems[1], i, j)))
     }
 
-    /// The map that it is the image by of a system in continuous time: what has no direct term there has one here.
+    /// The bilinear map, where this system is the image of one in continuous time. Such an image has a direct term even where the original
+    /// has none.
     pub fn map(&self) -> Option<Bilinear> {
         self.map
     }

@@ -63,8 +63,8 @@ impl WeightedFacts {
         is_within_rounding(self.holds, self.hinf_error, self.error_bound)
     }
 
-    /// Measures the error of `reduced` for `full`, both without the gate. `claimed` are the singular values and the bound, without it as well;
-    /// `map` is what made both of systems in continuous time.
+    /// Measures the error of `reduced` for `full`, both without the gate. `values` are the singular values and `bound` the
+    /// claimed bound, without the gate as well. `map` is the bilinear map that made both of systems in continuous time.
     ///
     /// # Errors
     /// Weights that do not fit; failures of the linear algebra; norms that are not finite.
@@ -95,7 +95,7 @@ impl WeightedFacts {
                 (norm, error, check.upper, [None; 2])
             }
         };
-        // Where it is not the H2 norm that overflows, the weighted system has a direct term.
+        // In continuous time an infinite H2 norm means a direct term and is left out; in discrete time it is an overflow, refused below.
         let [h2_error, h2_norm] = h2.map(|h2| h2.filter(|h2| map.is_none() || *h2 != f64::INFINITY));
         let facts = Self {
             band: if let Emphasis::Band(band) = emphasis { Some(*band) } else { None },

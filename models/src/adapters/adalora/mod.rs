@@ -226,7 +226,7 @@ impl LinearKind for AdaLora {
         fields.refuse_others(KNOWN)?;
         fields.check_bias_and_initialization()?;
         let init_rank = fields.positive("init_r")?;
-        // PEFT looked at neither before 0.15, and at the ranks it never does. What is finished computes the same.
+        // PEFT before 0.15 did not check `total_step` or the schedule, and never checks the ranks. A finished adapter computes the same.
         let total_steps =
             if fields.get("total_step").is_none_or(Value::is_null) { 0 } else { fields.positive("total_step")? };
         let (tinit, tfinal, delta_t) =

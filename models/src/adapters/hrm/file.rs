@@ -19,7 +19,7 @@ use serde_json::json;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Slowest decay whose logarithm is kept: a pole at 0 is stored as `exp(-100)`.
+/// Fastest decay rate that is kept: a pole at 0 becomes one of radius `exp(-100)`, so that the logarithm of its rate is finite.
 const MAX_RATE: f64 = 100.0;
 
 pub(super) fn save(

@@ -161,8 +161,8 @@ impl StreamKind for Hrm {
         idle
     }
 
-    /// One that begins by being drawn, with `init_states` states. Where C is to begin at 0 it is drawn like B: what nobody reads
-    /// has no singular values.
+    /// The larger adapter: drawn at random, with `init_states` states. If C is to begin at 0, here it is drawn like B: without a C all
+    /// Hankel singular values would be 0.
     fn begins_from(settings: &HrmConfig) -> Option<HrmConfig> {
         let &HrmConfig { init_states: state_dim, b_std, c_std, .. } = settings;
         let c_std = if c_std == 0.0 { b_std } else { c_std };

@@ -198,8 +198,8 @@ fn less_turns(x: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((add(x, &scale(&turns, -TURN)?)?, scale(&turns, TURN - TAU)?))
 }
 
-/// The multiples of `grid`, a power of 2, next to `x`: what is left when a number so large is added and taken off again that its
-/// neighbours are `grid` away.
+/// `x` rounded to multiples of `grid`, a power of 2: a number so large that its floating-point neighbours are `grid` away is added and
+/// subtracted again.
 fn rounded(x: &Tensor, grid: f64) -> Result<Tensor> {
     let digits = if x.dtype() == DType::F64 { 52 } else { 23 };
     let columns = [x.shape().last()];

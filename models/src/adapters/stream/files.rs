@@ -25,7 +25,7 @@ const ENVELOPE: [&str; 3] = ["peft_type", "task_type", "base_model_name_or_path"
 
 /// Settings that are numbers of rows of the model's width, beside the size of the kind.
 const DIMENSIONS: [&str; 2] = ["state_dim", "value_dim"];
-/// Values that memory is made for though a file lacks them: which tensor is missing is the better message.
+/// Values that may be allocated beyond those in a file: an error that names the missing tensor is better than one about sizes.
 const MISSING: usize = 1 << 20;
 
 /// What `adapter_config.json` holds beside the envelope and the settings of sites.

@@ -65,8 +65,8 @@ pub fn last_states(states: &Tensor, before: Option<&Tensor>) -> Result<Tensor> {
     }
 }
 
-/// An adapter of these settings at a site, none of whose parameters has a name that the harness needs, or another one's: files, optimizers and
-/// checkpoints know parameters by their names.
+/// Makes an adapter of these settings at a site. Fails if a parameter has a name that the harness needs, or two have the same name: files,
+/// optimizers and checkpoints know parameters by their names.
 pub(crate) fn make<K: StreamKind>(settings: &K::Settings, context: &SiteContext<'_>) -> Result<K> {
     let adapter = K::new(settings, context)?;
     let mut seen = BTreeSet::new();

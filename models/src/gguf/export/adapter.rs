@@ -17,7 +17,7 @@ use crate::gguf::{Architecture, TensorType};
 use crate::weights::{Result, WeightsError};
 use std::path::Path;
 
-/// The longest sequence that defaults of a file depend on, which linear adapters do not have.
+/// Sequence length for defaults that a file leaves out. Linear adapters have no such defaults, so any value will do.
 const LENGTH: usize = 512;
 
 /// Writes the adapter in the directory `from`, which was trained on `model`, to the new file `to`.

@@ -279,7 +279,7 @@ impl File {
         Ok(tokens)
     }
 
-    /// Added tokens. One that the model has no row for, no text has.
+    /// Added tokens that the model has a row for. No text may contain the others.
     fn added(&self, vocabulary: usize) -> impl Iterator<Item = &Added> {
         self.added_tokens.iter().filter(move |token| (token.id as usize) < vocabulary)
     }
