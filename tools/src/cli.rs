@@ -161,7 +161,7 @@ fn steps(text: &str) -> Result<usize, String> {
     at_least(1, text)
 }
 
-/// A whole number. Negative ones come as far as this, where they are told as what they are: clap would take them for options.
+/// A whole number of at least `least`. Negative numbers are refused here with a clear message: clap would take them for options.
 fn at_least(least: usize, text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(number) if number >= least => Ok(number),

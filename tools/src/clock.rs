@@ -1,4 +1,4 @@
-//! The time in which a system runs: what angles per step, and poles, are there.
+//! The time in which a system runs: converts angles per step to frequencies, and poles to time constants.
 
 use crate::subject::Subject;
 use faer::c64;

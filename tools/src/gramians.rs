@@ -8,7 +8,7 @@ use hankel_files::{RecordedStates, recorded_states};
 use hankel_reduce::Gramians;
 use std::collections::BTreeMap;
 
-/// States that were recorded in those of a file, in those of its system.
+/// Recorded states, converted from the state coordinates of the file to those of the system that is read from it.
 fn in_states_of(subject: &Subject, mut recorded: BTreeMap<String, RecordedStates>) -> BTreeMap<String, RecordedStates> {
     if let Subject::System { plant, .. } = subject {
         for RecordedStates { states, .. } in recorded.values_mut() {
@@ -57,7 +57,7 @@ pub fn gramians(args: &ReduceArgs, subject: &Subject) -> Result<Gramians> {
     })
 }
 
-/// Which option of Gramians is missing, or has none that it goes with.
+/// Says which option the Gramians of this kind need, or which of the given options they do not take.
 fn mismatch(kind: GramiansArg, horizon: Option<usize>, states: bool, band: bool, weighted: bool) -> String {
     let name = kind.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     match kind {

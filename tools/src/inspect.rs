@@ -31,7 +31,7 @@ const DEFAULT_EPSILON: f64 = 0.01;
 #[derive(Serialize)]
 struct LayerFacts {
     layer: String,
-    /// Of a system of which the numbers are those of its stable part, or in continuous time.
+    /// Only for a system in continuous time, or one whose numbers here are those of its stable part.
     #[serde(skip_serializing_if = "Option::is_none")]
     plant: Option<PlantFacts>,
     form: &'static str,

@@ -163,7 +163,7 @@ fn write_uncertified(args: &ReduceArgs, subject: &Subject, options: &ReduceOptio
     Ok(terminal::line(&format!("{order} of {states} states kept; nothing was measured\nwritten to {out}"))?)
 }
 
-/// An error with the file that it is of: a weight that cannot be computed with by itself, or the system.
+/// Adds to `error` the file that causes it: a weight that cannot be analysed on its own, or else the system.
 fn blamed(args: &ReduceArgs, options: &ReduceOptions, error: ReduceError) -> anyhow::Error {
     let (paths, weights) = (&args.weights, &options.weights);
     let sides = [(&paths.weight, &weights.input), (&paths.output_weight, &weights.output)];
@@ -208,7 +208,7 @@ fn check_system_output(args: &ReduceArgs) -> Result<()> {
     if ArrayFormat::of(&args.output).is_none() {
         bail!("the output {} must end in .safetensors or .npz", args.output.display());
     }
-    // Else it is missed under the name of the certificate, which nobody has given.
+    // Checked first: else a missing folder is reported under the name of the certificate, which the user has not given.
     check_folder(&args.output)?;
     check_new(&certificate_beside(&args.output))
 }

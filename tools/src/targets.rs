@@ -12,7 +12,7 @@ pub fn check_new(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses the name of something that is there, and a folder that is not.
+/// Refuses a path that exists already, or whose folder does not exist.
 pub fn check_new_file(path: &Path) -> Result<()> {
     check_new(path)?;
     Ok(check_folder(path)?)

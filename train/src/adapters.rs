@@ -63,7 +63,7 @@ pub fn tell_missing(config: &Config, run: &Path) -> Result<()> {
 /// When there is no such adapter; says which there are.
 pub fn directory(run: &Path, name: &str) -> Result<Option<PathBuf>> {
     if name == NONE {
-        // With the head or the embeddings that were trained without an adapter; no folder called so elsewhere.
+        // The run's own folder with the head or embeddings that were trained without an adapter; never another folder named `none`.
         return Ok(Some(run.join("adapters").join(NONE)).filter(|own| own.is_dir()));
     }
     let directory = adapter_directory(run, name);

@@ -9,7 +9,7 @@ use toml::{Table, Value};
 /// the keys in `free`. If it was edited, returns its text with the steps that the checkpoint was trained with.
 pub fn with_steps_of_checkpoint(directory: &RunDirectory, free: &[&str]) -> Result<Option<String>> {
     let Some(newest) = checkpoint::list(&directory.checkpoints()).pop() else { return Ok(None) };
-    // What cannot be read is told where it is gone on with; checkpoints of earlier versions have none.
+    // A checkpoint that cannot be read is reported when the run resumes from it. Those of earlier versions hold no configuration.
     let Some(trained) = checkpoint::state(&newest).ok().and_then(|state| state.config) else { return Ok(None) };
     let file = directory.config();
     let shown = file.display();

@@ -317,7 +317,7 @@ fn evaluate(group: &Group, args: &Args, ready: Ready) -> Result<()> {
         predictions.extend(lines.into_iter().map(|line| Prediction { adapter: Some(name.clone()), ..line }));
         all.push((name, scores));
     }
-    // Those of process 0 are printed, if there are any.
+    // Process 0 prints the scores, but nothing where an error came before the first of them.
     if group.is_root() && !(all.is_empty() && failed_at.is_some()) {
         print(args, &all, &part)?;
     }

@@ -136,7 +136,7 @@ impl Args {
             return Err(counts_steps(passes));
         }
         let names_run = self.config.is_some() || !others.is_empty() || !self.only.is_empty() || self.out.is_none();
-        // Other steps are looked at apart: what follows from them in a new run is what it was in this one.
+        // Changed steps are checked separately below: what a new run would derive from its steps stays as it is in this run.
         let set = [&of_device[..], &others].concat();
         let asked = match &self.out {
             _ if !names_run => None,

@@ -9,8 +9,8 @@ use hankel_trainer::tell;
 pub struct Limit(usize);
 
 impl Limit {
-    /// That of `model`. One of learned positions has none, unless it reads by turns: it starts afresh on the second half of its
-    /// context.
+    /// The limit of `model`. A model with learned positions has none, because it starts afresh on the second half of its context; but it
+    /// has one when it reads by turns.
     pub fn of(model: &dyn Backbone, by_turns: bool) -> Self {
         Limit(model.made_for().filter(|_| by_turns || model.context().is_none()).unwrap_or(usize::MAX))
     }

@@ -107,7 +107,7 @@ fn shown(train: &TrainConfig) -> String {
     train.steps.map_or_else(|| "its".to_owned(), |steps| steps.to_string())
 }
 
-/// What would have been another in a longer training from the beginning.
+/// What a training begun with more steps would have done differently so far, if anything.
 fn dependence(train: &TrainConfig, kind: bool) -> Option<&'static str> {
     if train.schedule != Schedule::Constant {
         return Some("the schedule of the learning rate");

@@ -295,7 +295,8 @@ fn settings(args: &Args, run: Option<&Config>, sampling: Sampling, records: &Rec
     Ok(settings)
 }
 
-/// The files of the adapter and of the model: their names may come to be others'. Files that were begun before have no such keys.
+/// Keys of the fingerprints of the adapter's and the model's files, since other files may come to have their names. Files of answers
+/// that were begun by earlier versions have no such keys.
 const ADAPTER_SHA256: &str = "adapter_files_sha256";
 const MODEL_SHA256: &str = "model_files_sha256";
 

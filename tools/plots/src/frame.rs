@@ -78,8 +78,8 @@ pub(crate) fn draw(scene: &mut Scene, surround: &Surround) -> Frame {
     };
     let y_ticks =
         |pixels: f64| ticks::ticks(&y_mapping, (pixels / 45.0).floor().clamp(2.0, 12.0) as usize, surround.y.integers);
-    // The ticks give the left margin, that the width, that the lines of the category names, those the height, and the
-    // height the ticks. The second round starts from nearly the right height and is final.
+    // The layout is circular: the ticks set the left margin, the margin the width, the width the lines of category names, the lines
+    // the height, and the height the ticks. The first round guesses the height. The second starts from nearly the right one and is final.
     let guess = y_ticks(height - header_end - 50.0);
     let guess = Margins::new(surround, &guess, (x_mapping, y_mapping), (width, height), header_end);
     let y_ticks = y_ticks(guess.area.height());
@@ -181,7 +181,7 @@ fn labelled(label: &str, exponent: i32) -> String {
     }
 }
 
-/// The ticks that the axis names, if their labels have room, or as many as have.
+/// The ticks that the axis names, if their labels have room; else as many computed ticks as have room.
 fn numbers_that_fit(mapping: &Mapping, axis: &Axis, room: f64) -> Ticks {
     let fit = |ticks: &Ticks| {
         let ends: Vec<(f64, f64)> = ticks

@@ -100,7 +100,7 @@ impl fmt::Display for Table {
             }
             write_row(f, columns, &|c| self.headers[c].0.clone())?;
             write_row(f, columns, &|c| "─".repeat(widths[c]))?;
-            // A row that has nothing in a table below is not in it.
+            // Tables below the first one leave out rows that have no cell in them.
             let told = |row: &&Vec<String>| i == 0 || columns[1..].iter().any(|&c| !row[c].is_empty());
             self.rows.iter().filter(told).try_for_each(|row| write_row(f, columns, &|c| row[c].clone()))?;
         }

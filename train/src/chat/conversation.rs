@@ -35,8 +35,9 @@ impl Conversation {
         &self.tokens
     }
 
-    /// Adds what the user says. A template of the model writes one text, begins it itself, and training encodes it as one; `by_parts`,
-    /// each part is encoded by itself, as `[task.roles]` are in training, and the tokenizer begins the text.
+    /// Adds what the user says. A model's chat template writes the whole conversation as one text, with its own beginning, and the text is
+    /// encoded as one, as in training. With `by_parts` each part is encoded by itself, as with `[task.roles]` in training, and the
+    /// tokenizer adds the tokens that begin a text.
     ///
     /// # Errors
     /// Those of the template and the tokenizer.

@@ -46,7 +46,7 @@ pub struct Claim {
     /// Why no data could speak against it, if that is so.
     #[serde(default)]
     pub by_construction: String,
-    /// The row that has to do better than the range that is claimed when it is trained as long, for a row's staying there to say anything.
+    /// A control, trained as long: only if it does better than the claimed range does it say anything that the row stays in the range.
     #[serde(default)]
     pub control: Option<String>,
     /// Scales that can tell.

@@ -74,7 +74,7 @@ pub struct Cell {
     /// Fingerprints of what it was run with, its axes apart ([`hankel_trainer::config::Cell::settings`]); empty where they are not on record.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
-    /// Why training stopped, when it reached a non-finite value in a run of all rows that has none: it says nothing of any of them.
+    /// Why training stopped, when a run of all rows reached a non-finite value and has no rows, so that nothing is known of any of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diverged: Option<String>,
     /// The same of rows, by their names. The others have their figures.

@@ -373,8 +373,8 @@ fn is_partner(measure: &Measure, cell: &Cell, other: &Cell) -> bool {
         && other.id.axes.iter().all(|(axis, value)| wanted(axis) == Some(value))
 }
 
-/// The row of `names` that is best on average, among those that are there: by the loss of the validation split where the figures are of another
-/// one, else by the figures themselves; and among how many rows it was chosen on these.
+/// The row of `names` that is best on average, among those that are there: by the loss on the validation split where the figures are of
+/// another split, else by the figures themselves. Also the number of rows it was chosen among on the compared figures, 1 in the first case.
 fn best<'a>(measure: &Measure, names: &'a [String], cells: &[&Cell]) -> Option<(&'a str, usize)> {
     let there: Vec<&str> = names
         .iter()

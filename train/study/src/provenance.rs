@@ -9,7 +9,8 @@ use std::process::Command;
 pub struct Provenance {
     /// Name of the experiment, and its scale.
     pub experiment: String,
-    /// The newest commit that changed its plan, comments apart, or one of its claims; of those that came after the results, if any.
+    /// The newest commit that changed its plan (comments apart) or one of its claims with the results or later; if there is none, the
+    /// newest one before them.
     pub plan: String,
     /// The first commit of its results. A later run replaces their lines, but not what was known.
     pub results: String,

@@ -12,7 +12,7 @@ pub(crate) const AS_TRAINED: &str = "as_trained";
 /// A quantity of a row: a metric; `order`, `gate`, `contribution`, `input_alignment` (means over layers), `order_of_layer_0`, `largest_pole`,
 /// `parameters`, `seconds_per_step`; `error_over_bound`, the largest measured error of a truncated layer over its certified bound,
 /// 0 where nothing was discarded and nothing is off; `SCAN_absolute_error` and `SCAN_relative_error` of `fft`, `sequential` and `chunked`, the largest
-/// over layers. `least_order` is the lowest order that was asked of a truncation of the row, or its own, at a loss of at most 1 % more;
+/// over layers. `least_order` is the lowest mean order of the row and of its truncations by rule `order` whose loss is at most 1 % more;
 /// `bound_and_loss` Spearman's correlation, over its truncations, of the certified bound with the loss. `as_trained` is the task's metric on the
 /// validation split. (`diverged` is of cells.)
 pub(crate) fn quantity(result: &RunResult, row: &str, name: &str) -> Option<f64> {

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 /// The axis of learning rates: the short name of `train.lr`.
 pub(crate) const RATE: &str = "lr";
 
-/// The cells with their figures of the test split where there is one, on which nothing was chosen; and with the axis of rates taken out:
-/// every row at the rate at which its validation loss is least, averaged over the cells that differ in the axes `units` alone. What was made
-/// of a row goes with it. Several rates without a test split have no figures. The scores by which rows can be chosen stand in place of those of the
-/// test split.
+/// The cells without the axis of rates: every row is taken at the rate with the least validation loss, averaged over the cells that differ
+/// only in the axes `units`. Rows derived from a row are taken at its rate. Figures are those of the test split where there is one, since
+/// nothing was chosen on it; cells with several rates and no test split have none. `validation` and `test` are swapped in the result:
+/// `validation` has the figures to report, `test` the scores by which rows can be chosen.
 pub(crate) fn at_their_own(cells: &[&Cell], units: &[String]) -> Vec<Cell> {
     if cells.iter().all(|cell| cell.id.axis(RATE).is_none()) {
         let tested = |cell: &&Cell| {
@@ -75,7 +75,7 @@ fn at_its_own(name: &str, own: &[&Cell], group: &[&Cell]) -> Option<AdapterResul
             losses.entry(rate).or_default().push(loss);
         }
     }
-    // A rate at which runs came to nothing is not compared by the others.
+    // A rate with fewer finite losses than another is left out, since runs of it diverged: the mean of the rest is not comparable.
     let most = losses.values().map(Vec::len).max()?;
     let mean = |losses: &Vec<f64>| losses.iter().sum::<f64>() / losses.len() as f64;
     let whole = losses.iter().filter(|(_, losses)| losses.len() == most);

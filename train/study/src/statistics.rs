@@ -103,8 +103,8 @@ impl Estimate {
     }
 }
 
-/// Twice the probability that `n` values are on the same side of a limit by chance: a sign test of values that do not differ, whose
-/// deviation tells nothing.
+/// The probability that `n` values are all on one side of a limit by chance, whichever side: the two-sided p of a sign test. It is for
+/// values that are all the same, whose standard deviation says nothing.
 pub(crate) fn all_on_a_side(n: usize) -> f64 {
     0.5_f64.powi(n as i32 - 1)
 }

@@ -366,7 +366,7 @@ pub struct LayerResult {
 pub struct Environment {
     /// Version of the software.
     pub hankel: String,
-    /// Commit of its source, where it was run beside that; `-dirty` behind it when files differed.
+    /// Commit that the program was built from, where that is known; ends in `-dirty` when tracked files differed from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// Operating system and architecture, for example `linux x86_64`.

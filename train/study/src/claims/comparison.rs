@@ -87,10 +87,10 @@ pub(super) fn problem(measure: &Measure, groups: &[Group], cells: &[&Cell]) -> O
     learning(&names, &points, gain_or_loss).map(Verdict::NotConverged)
 }
 
-/// Why the finding on one trained row, by itself or against something that is not trained, can change with more training, if that is so: it
-/// still learns, and its figure does not move further to the side on which it is. The row may gain next to nothing, so that its loss stands for
-/// the gain then. So it is with ratios, slopes and correlations, and with what training makes of a row (its order, its gate), which has to
-/// be better than no adapter besides, or there is nothing that it was made for.
+/// Why the finding on one trained row, by itself or against something untrained, can change with more training, if it can: the row still
+/// learns, and more training would not move its figure further to the side on which it is. Where the row gains next to nothing, its loss
+/// takes the place of the gain. The same goes for ratios, slopes and correlations, and for what training makes of a row (its order, its
+/// gate). Such a row also has to be better than no adapter: otherwise its order or gate serves no purpose.
 pub(super) fn unfinished(
     measure: &Measure,
     expect: Expect,
@@ -264,8 +264,8 @@ fn gains(of: &str, name: &str, other: &str, points: &[Point]) -> Vec<Gain> {
     points.iter().filter_map(at).collect()
 }
 
-/// Says that a row is no better than a predictor that sees one symbol, or than the best constant where a task has no other, in the metric in which that is on record, which is the task's own, and on
-/// the validation split, of which it is.
+/// Says, if so, that a row is no better than a predictor that sees one symbol, or than the best constant where a task has no such
+/// predictor. They are compared in the task's primary metric on the validation split, as the predictors are recorded.
 fn beaten(name: &str, points: &[Point]) -> Option<String> {
     let gain = |result: &RunResult, baseline: &str| {
         let of = &result.task.primary_metric;
@@ -292,7 +292,7 @@ fn trained_as<'a>(name: &'a str, points: &[Point<'a>]) -> &'a str {
     results.find_map(|result| row(result, name)).and_then(AdapterResult::derived_from).unwrap_or(name)
 }
 
-/// Why the agreement of two quantities says nothing, if each figure of the one agrees with every figure of the other, of other runs too.
+/// Why the agreement of two quantities says nothing, if so: every figure of one agrees with every figure of the other, even across runs.
 pub(super) fn any_would_agree(measure: &Measure, expect: Expect, cells: &[&Cell]) -> Option<String> {
     let (Combine::Ratio, Some(against_of), Expect::Within(low, high)) = (measure.combine, &measure.against_of, expect)
     else {
@@ -344,7 +344,7 @@ pub(super) fn control_stays(measure: &Measure, expect: Expect, control: &str, ce
     Some(format!("{control}, the control, is not shown to do better than the range either{place} ({mean}, {interval})"))
 }
 
-/// Rows that a measure names and that not every run has, or came to nothing in.
+/// Says which row that the measure names is missing from some runs, if one is. A row that diverged is not missing.
 pub(super) fn missing(measure: &Measure, control: Option<&String>, cells: &[&Cell]) -> Option<String> {
     let cells: Vec<(&Cell, &RunResult)> =
         measure::concerned(measure, cells).into_iter().filter_map(|cell| Some((cell, cell.result.as_ref()?))).collect();
@@ -362,9 +362,9 @@ pub(super) fn missing(measure: &Measure, control: Option<&String>, cells: &[&Cel
     })
 }
 
-/// Says which trainings were stopped while their loss fell, on average over the runs of a point, or of which no curve tells; `scale` makes of the
-/// gain over no adapter and of the loss what a fall is held against. A single run decides nothing: the line through a few evaluations is noisy,
-/// and among many runs there would always be one.
+/// Says which trainings were stopped while their loss still fell, on average over the runs of a point, or have too few evaluations to
+/// tell. `scale(gain over no adapter, loss)` is what the fall is compared with. A single run decides nothing: the line through a few
+/// evaluations is noisy, and among many runs one would always seem to fall.
 fn learning(names: &[&String], points: &[Point], scale: fn(f64, f64) -> f64) -> Option<String> {
     let mut found: Vec<String> = Vec::new();
     let mut unknown_rows: Vec<&str> = Vec::new();

@@ -66,8 +66,8 @@ fn p_against(outcome: &Outcome) -> Option<f64> {
     Some((points * of_points(of)?.into_iter().reduce(f64::min)?).min(1.0))
 }
 
-/// The probabilities of points: as often as there are rivals among which the best was chosen on the same figures, and 1 where a single run has
-/// none. `None` if no point has one.
+/// The probabilities of points, each times the number of rivals among which the best was chosen on the same figures; 1 for a point
+/// without a probability, such as a single run. `None` if no point has one.
 fn of_points<'a>(points: impl Iterator<Item = (&'a Group, Option<f64>)>) -> Option<Vec<f64>> {
     let points: Vec<(&Group, Option<f64>)> = points.collect();
     points

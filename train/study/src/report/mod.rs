@@ -132,8 +132,8 @@ fn note_losses(run: &mut Run, cell: &Cell) {
     run.notes.extend(losses.iter().map(|loss| format!("Training came to values that are not finite. {loss}")));
 }
 
-/// Adds the events of another run of the cell `known` that has rows of its own, `cell`: those of a row are of the run that has its figures, and those
-/// of any other stage of the first.
+/// Adds the events of another run of the cell `known`; `cell` has the rows of that run. Events of a row come from the run that has its
+/// figures, those of any other stage from the first run that logged it.
 fn add_events(first: &mut Run, known: &Cell, events: Vec<Event>, cell: &Cell) {
     let new: BTreeSet<&str> = names(cell).difference(&names(known)).copied().collect();
     first.events.retain(|event| event.stage().is_none_or(|stage| !new.contains(stage)));

@@ -184,8 +184,8 @@ impl Config {
         relocate::missing(&overridden(text, file, overrides)?, Path::new(file)).map_or(Ok(()), Err)
     }
 
-    /// As [`Config::load`], for the resolved configuration of a run, whose files are where `find` says. One that was written before `train.keep` was there goes on
-    /// as it began: with the last parameters; and so does one from before settings without an effect were refused.
+    /// As [`Config::load`], for the resolved configuration of a run, whose files are where `find` says. A run of an earlier version goes on
+    /// as it began: without `train.keep` it keeps the last parameters, and settings without an effect are not refused.
     ///
     /// # Errors
     /// As there.

@@ -134,7 +134,8 @@ fn backbone(node: &Node) -> Result<BackboneConfig, ConfigError> {
     })
 }
 
-/// `over` on the settings in `base` that do not say how long to train or warm up, if `over` says it itself.
+/// `base` with the entries of `over` replacing its own. The keys of `base` for the length of the training are dropped if `over` has one of
+/// them or `always` names one, and so are those for the warm-up.
 fn inherited(base: &Table, over: &Table, always: &[&str]) -> Table {
     let mut base = base.clone();
     for group in [["steps", "epochs"], ["warmup_steps", "warmup_ratio"]] {

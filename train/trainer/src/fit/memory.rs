@@ -105,9 +105,10 @@ const SLICE: u64 = 128 << 20;
 /// Tokens of such a slice at least: each decodes weights in blocks anew.
 const SLICE_TOKENS: u64 = 512;
 
-/// Sequences of a batch that go forwards and backwards at once: `train.micro_batch_size`, or all, or, on the CPU, so many that
-/// activations are kept in [`SLICE`] bytes where all of them would take [`LARGE`]. Nothing of the machine counts, so that results
-/// are the same everywhere: where memory decides on computing layers again, they count as kept.
+/// Sequences of a batch that go forwards and backwards at once: `train.micro_batch_size` if given, else all. On the CPU, where all would
+/// keep [`LARGE`] bytes of activations, as many as keep [`SLICE`] bytes or have [`SLICE_TOKENS`] tokens, whichever is more. The memory of
+/// the machine does not count, so that results are the same everywhere: activations that are recomputed only for lack of memory count
+/// as kept.
 pub(super) fn at_once(model: &Model, settings: &TrainConfig, length: usize) -> usize {
     at_once_on(model, settings, length, model.backbone.device() != Device::Cpu)
 }

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 /// The state of the newest checkpoint, or a fresh one for a run that was stopped before its first.
 ///
 /// # Errors
-/// When the checkpoint cannot be read, or one was written and none is there, or adapters are and no log: to begin again would replace what the
-/// run has trained.
+/// When the checkpoint cannot be read; when there is none, although the log has one or adapters are there without a log. To begin again
+/// would replace what the run has trained.
 pub(super) fn state_of(directory: &RunDirectory) -> Result<RunState> {
     let checkpoints = checkpoint::list(&directory.checkpoints());
     if let Some(newest) = checkpoints.last() {

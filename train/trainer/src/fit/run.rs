@@ -160,8 +160,8 @@ impl Prepared {
     }
 }
 
-/// Fails where a truncation is none for these adapters or is to leave more states than there are, which would show when the training is
-/// over, or is to come after it.
+/// Fails before the training where a truncation is not possible for these adapters, is to leave more states than there are, or is to come
+/// after the last step: otherwise this would show only when the training is over.
 pub(super) fn can_be_truncated(
     adapter: &AdapterConfig,
     adapters: &AdapterSet,

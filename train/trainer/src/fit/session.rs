@@ -45,7 +45,7 @@ pub(super) struct Session<'a> {
     earlier_seconds: f64,
 }
 
-/// The settings that are stored, where a run goes on with others. Paths that are relative to where it was begun are no others.
+/// The stored configuration, if the run goes on with a different one. Relative paths that name the same files are not a difference.
 fn others_before(directory: &RunDirectory, resolved: &str) -> Option<Config> {
     let stored = hankel_io::input::read_to_string(&directory.config()).ok().filter(|stored| stored != resolved)?;
     let (file, finder) = (directory.config().display().to_string(), Finder::new(directory.path()));
@@ -190,7 +190,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// That of the newest one before an evaluation of the stage that is not finite.
+    /// The directory of the newest checkpoint that was saved before any evaluation of this stage was not finite.
     pub(super) fn last_good_checkpoint(&self) -> Option<PathBuf> {
         let is_good = |path: &PathBuf| {
             let Ok(state) = checkpoint::state(path) else { return false };
@@ -199,7 +199,7 @@ impl<'a> Session<'a> {
         checkpoint::list(&self.directory.checkpoints()).into_iter().rev().find(is_good)
     }
 
-    /// Adds the last checkpoint to an error of the device that comes after the steps of a stage.
+    /// Adds the last checkpoint to an error of the device that comes outside the steps of a stage: before or after them.
     pub(super) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         match (error.downcast_ref(), self.last_checkpoint()) {
             (Some(Error::Gpu { .. } | Error::GpuMemory { .. }), Some(path)) => anyhow!(

@@ -7,9 +7,10 @@ use hankel_core::{Error, Gradients, Tensor};
 /// Parts of a loss that are to be added up, and its gradient.
 pub(super) type Differentiated = (Vec<Tensor>, Gradients);
 
-/// What `differentiate` gives for a batch, computed in slices of at most `size` sequences, or pairs of them, which it is called with and
-/// their numbers. Of a packed batch, whose sequences are shorter than the longest, a slice has as many as have `tokens` tokens, where
-/// that is given. Gradients are added in the order of [`sum`]; a batch of one slice is not copied.
+/// What `differentiate` gives for a batch, computed slice by slice: it is called with the number of each slice and the slice. A slice has
+/// at most `size` sequences, or pairs of them. If `tokens` is given, a slice of a packed batch instead has as many sequences as fit into
+/// `tokens` tokens, since packed sequences are shorter than the longest. Gradients are added in the order of [`sum`]; a batch of one
+/// slice is not copied.
 ///
 /// # Errors
 /// Those of `differentiate`.

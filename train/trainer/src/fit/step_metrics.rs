@@ -37,8 +37,8 @@ struct Pending {
 }
 
 impl PendingMetrics {
-    /// Takes up the figures of step `step`. What it gives stands for the norm where parameters are updated: it is not finite
-    /// from the first step on whose norm was not, so that nothing moves any more until the host has seen that step.
+    /// Adds the figures of step `step`. Returns the norm to update parameters with: once the norm of a step is not finite, neither is that
+    /// of any later step, so that no parameter changes until the host has read the figures.
     ///
     /// # Errors
     /// Those of the operators.

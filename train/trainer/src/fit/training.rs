@@ -127,8 +127,8 @@ impl<'a> Training<'a> {
         &self.model
     }
 
-    /// Goes on with truncated adapters, whose moments begin anew, and a warm-up of `warmup` steps. Where the second ones began anew beside first ones
-    /// that were carried over, a gradient that happens to be small in the next step would make that step very large.
+    /// Goes on with truncated adapters and a warm-up of `warmup` steps. Both moments of the adapters begin anew: if only the second did, a
+    /// small gradient in the next step would make that step very large.
     ///
     /// # Errors
     /// When a parameter is of a type that cannot be trained.
@@ -216,12 +216,12 @@ impl<'a> Training<'a> {
     }
 
     /// One optimizer step over the batches that [`Training::batches`] makes for it, and those of the other processes. On a GPU
-    /// it returns before it has run: a step whose loss or gradient is not finite shows when its figures are read, and neither it
-    /// nor those after it change anything.
+    /// it returns before the step has run, except for adapters that look at the gradients (AdaLoRA). A loss or gradient that is not
+    /// finite then shows when the figures are read, and neither that step nor those after it change anything.
     ///
     /// # Errors
-    /// That of `batches`, if they could not be made, here or in another process. On the CPU, [`Error::NonFinite`] when loss or
-    /// gradient are not finite: the parameters are then those of the step before.
+    /// That of `batches`, if they could not be made, here or in another process. On the CPU, and for adapters that look at the
+    /// gradients, [`Error::NonFinite`] when loss or gradient are not finite: the parameters are then those of the step before.
     pub(super) fn step_on(&mut self, batches: Result<StepBatches>) -> Result<StepReport> {
         let _event = trace::phase("step");
         self.group.take_traffic();

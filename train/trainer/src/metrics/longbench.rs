@@ -46,8 +46,9 @@ fn common_subsequence<'a>(sentence: &[&'a str], other: &[&str]) -> Vec<&'a str> 
     common(sentence, other, |without_own, without_other| without_own > without_other).map(|i| sentence[i]).collect()
 }
 
-/// Indices into `a` of a longest common subsequence with `b`, from the last. Which one of several is found is `leave`'s choice: of the lengths
-/// without the last word of `a` and of `b`, whether that of `a` is left out. One bit for each pair of words is kept of the table.
+/// Indices into `a` of a longest common subsequence with `b`, the last one first. Where several exist, `leave` decides: given the lengths
+/// without the last word of `a` and without that of `b`, it says whether to drop the word of `a`. The table is kept as one bit for each
+/// pair of words.
 pub(super) fn common<A: AsRef<str>, B: AsRef<str>>(
     a: &[A],
     b: &[B],

@@ -34,7 +34,7 @@ impl World {
     }
 }
 
-/// The bytes, and for none of them an address of their own: that of an empty vector of bytes is 1, which is MPI_IN_PLACE in Open MPI.
+/// The bytes; if there are none, an empty slice at a real address. An empty `Vec<u8>` has the address 1, which is MPI_IN_PLACE in Open MPI.
 fn at_an_address(bytes: &[u8]) -> &[u8] {
     static NOTHING: [u8; 1] = [0];
     if bytes.is_empty() { &NOTHING[..0] } else { bytes }

@@ -1,8 +1,9 @@
 //! Gradients summed over processes.
 //!
 //! Each process is responsible for an equal part of the values: it takes that part of every process's partial sums, adds them up in
-//! the order of the tree, and gives the result to all. A process so takes twice the size of the gradient, whatever their number,
-//! and no bit depends on it. (A ready-made all-reduce adds in an order of its own.)
+//! the order of the tree, and gives the result to all. Where the share of each process is one node of the tree, a process receives less
+//! than twice the size of the gradient, whatever the number of processes; shares of several nodes need more. No bit of the result
+//! depends on the number of processes. (A ready-made all-reduce adds in an order of its own.)
 
 use super::group::{Group, share_of};
 use super::tree::{Node, cover, sum};

@@ -34,8 +34,8 @@ pub fn install(message: &'static str) -> Result<(), ctrlc::Error> {
     })
 }
 
-/// Takes over the requests to end; the end of a terminal not where it is ignored, as `nohup` has it. (Shells have jobs in the background of a
-/// script ignore Ctrl-C, too, which a program may be asked for by `kill -INT` all the same.)
+/// Takes over the requests to end, but not the hang-up of the terminal (SIGHUP) where it is ignored, as under `nohup`. (Background jobs of
+/// a shell script ignore SIGINT, too, but that is taken over: `kill -INT` may still ask a program to end.)
 fn take_over(handler: impl FnMut() + 'static + Send) -> Result<(), ctrlc::Error> {
     let outlives_terminal = ignores_hangup();
     ctrlc::set_handler(handler)?;

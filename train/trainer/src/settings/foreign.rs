@@ -104,7 +104,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("[[adapter]]", &["rank", "lora_alpha", "targets", "state_dim"]),
 ];
 
-/// The place that a key belongs to which is written at `path`; none where it is in a table of that name, and of another kind.
+/// Where the key that is written at `path` belongs. `None` where it is in that table already, which is then of another kind.
 pub(super) fn place(path: &str) -> Option<&'static str> {
     let key = path.rsplit('.').next().unwrap_or(path);
     let table = path.split('.').next().unwrap_or_default();

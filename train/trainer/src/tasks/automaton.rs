@@ -105,8 +105,8 @@ impl Automaton {
         length as f64 * states as f64 * (symbols as f64 + words * (window + 1) as f64)
     }
 
-    /// Whether all states that it comes to have a state in common that each of them leads to. If not, symbols near the beginning
-    /// decide for good where it moves from then on.
+    /// Whether there is a state that can be reached from every reachable state. If not, symbols near the beginning decide for good
+    /// among which states it moves from then on.
     pub(crate) fn forgets_its_beginning(&self) -> bool {
         let mut predecessors = vec![Vec::new(); self.table.len()];
         for (state, row) in self.table.iter().enumerate() {
@@ -114,7 +114,7 @@ impl Automaton {
         }
         let successors = |state: usize| self.table[state].iter().map(|&to| to as usize).collect::<Vec<_>>();
         let reached = closure(0, &vec![false; self.table.len()], successors);
-        // Backwards, the last state from which something new was found is the only one that can lead to all.
+        // Search backwards along transitions. The last state that starts a new search is the only candidate that all others may reach.
         let (mut found, mut last) = (vec![false; self.table.len()], 0);
         for state in (0..self.table.len()).filter(|&state| reached[state]) {
             if !found[state] {

@@ -5,8 +5,8 @@ use hankel_core::Random;
 /// A random stable all-pass system with one input and one output, as a cascade of sections of order 1 and 2.
 ///
 /// `H(z) = prod_i (z^-1 - conj(p_i)) / (1 - p_i z^-1)` passes every frequency with gain 1. All of its Hankel singular values are 1 (K. Glover, 1984,
-/// theorem 2.1 and lemma 3.1 in discrete time), so no system of a lower order comes nearer to it than 1, which is as far as no system at all: the
-/// order is what the task takes, and not a number of states of which some hardly matter, as it is of a system with random matrices.
+/// theorem 2.1 and lemma 3.1 in discrete time). So every system of lower order has an error of at least 1, which is the error of the zero
+/// system: the task needs every one of its states. In a system with random matrices some states hardly matter.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AllPass {
     sections: Vec<[f64; 2]>,

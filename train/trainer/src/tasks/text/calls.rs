@@ -4,8 +4,9 @@ use super::formats::has_calls;
 use hankel_models::chat::{ChatTemplate, Conversation};
 use serde_json::Value;
 
-/// A conversation as a template writes it, and the messages as it takes them. Arguments of calls that stand as a text of JSON, as OpenAI has
-/// them, are objects for most templates and texts for some; so a call without words is one of no value, or of an empty text.
+/// A conversation as a template writes it, and the messages as it takes them. OpenAI gives the arguments of calls as
+/// JSON text: most templates take them as objects, some as text. The content of a call without words is null for some templates, and
+/// an empty text for others. All combinations are tried.
 ///
 /// # Errors
 /// The first reason of several.

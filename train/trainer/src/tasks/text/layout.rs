@@ -128,8 +128,8 @@ impl Layout {
         Ok(size)
     }
 
-    /// What is wrong with an example of this size, if it does not fit however much of its document is cut out, or if the answer
-    /// would have to begin behind nothing: from that no model writes, nor learns its first token.
+    /// What is wrong with an example of this size, if anything is: it does not fit however much of its document is cut out, or no token
+    /// stands before its answer, so that a model can neither write nor learn the first token of the answer.
     pub fn objection(&self, example: &Example, size: Size) -> Option<String> {
         let Size { fixed, answers, read } = size;
         let reserve = answers.max(example.new_tokens);

@@ -107,8 +107,8 @@ pub struct Prompt {
 }
 
 impl Prompts {
-    /// Those of a run on texts of the format `jsonl`; answers have at most `new_tokens`, those of the run if not given, and
-    /// where it does not say, those usual.
+    /// The prompts of a run on texts of the format `jsonl` or `dpo`. Answers have at most `new_tokens` tokens; when not given, the run's
+    /// `task.max_new_tokens`, or else the usual number.
     ///
     /// # Errors
     /// When it is of another kind or format, or its tokenizer cannot be used.

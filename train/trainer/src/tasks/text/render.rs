@@ -178,7 +178,7 @@ impl Renderer {
         }
         pieces.retain(|piece| *piece != Piece::Text(String::new()));
         if question.document.text.trim().is_empty() {
-            // A prompt without a document: what tells which examples are the same is all of it, and where there is none, the answer.
+            // Without a document, examples with the same prompt are the same; without a prompt, those with the same answer.
             let mut text: String =
                 pieces.iter().map(|piece| if let Piece::Text(text) = piece { text } else { "" }).collect();
             if text.trim().is_empty() {
@@ -320,9 +320,9 @@ impl TextConfig {
     }
 }
 
-/// Roles in the language of chat templates. What the assistant writes is all that it has learnt to write, with whatever its role puts
-/// around the message, and is written as it is; an answer begins where the user's text ends. What the tokenizer puts before a text
-/// is not in it.
+/// `[task.roles]` as a chat template. An assistant message is written as it is, followed by the token that ends a text: the model has
+/// learnt to write whatever its role puts around a message, so the message has it already. An answer begins where the user's text ends.
+/// The template leaves out what the tokenizer puts before a text.
 fn of_roles(roles: &Roles, tokenizer: &Tokenizer) -> Result<ChatTemplate, String> {
     let literal = |text: &str| serde_json::to_string(text).map_err(|error| error.to_string());
     let role = |text: &str| -> Result<String, String> {
