@@ -46,8 +46,8 @@ pub struct InspectArgs {
     /// Measure the H-infinity and H2 norms, too
     #[arg(long)]
     pub norms: bool,
-    /// Print the controllability and observability Gramians, too; of a system with poles that are kept, those of its
-    /// stable part, in states of its own
+    /// Print the controllability and observability Gramians, too; for a system with poles on, outside or next to the stability
+    /// boundary, which are kept, those of the stable part, in its own state coordinates
     #[arg(long)]
     pub gramians: bool,
     /// Write the balanced realisation of a system, without its states below rounding (.safetensors, .npz)
@@ -72,21 +72,22 @@ pub struct ReduceArgs {
     /// The matrices, those of weights as well, are those of a system in continuous time, as with dt = 0 in the file
     #[arg(long)]
     pub continuous: bool,
-    /// Where the result goes: a directory for an adapter, a file for a system; it must not exist
+    /// Where to write the result, which must not exist: a directory for an adapter, a .safetensors or .npz file for a system, whose
+    /// certificate goes to FILE.certificate.json beside it
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
     /// How many states to keep
     #[command(flatten)]
     pub orders: OrderArgs,
-    /// With --budget or --total-bound: share states out over the layers by what they can cost a task, which `train eval
-    /// --record-gradients` measured; its file, or a run directory with it as gradients.json
+    /// With --budget or --total-bound: weigh the error of each layer by how much it can change the loss of a task, as `train eval
+    /// --record-gradients` measured; its file, or a run directory that has it as gradients.json
     #[arg(long, value_name = "FILE|RUN")]
     pub task: Option<PathBuf>,
     /// How the smaller system is made
     #[arg(long, value_parser = method_parser(), default_value = Method::default().name())]
     pub method: Method,
-    /// Gramians the reduction is based on; when left out, `weighted` with a weight that the method takes, `frequency-limited` with --band,
-    /// else `analytic`
+    /// Gramians that the reduction is based on; when left out, `frequency-limited` with --band, `weighted` with --weight or
+    /// --output-weight if the method uses weights, else `analytic`
     #[arg(long, value_enum)]
     pub gramians: Option<GramiansArg>,
     /// The weights of the errors
@@ -124,8 +125,8 @@ pub struct ReduceArgs {
 /// Weights of input and output: `||W (G - G_r) V||` is measured beside `||G - G_r||`.
 #[derive(Debug, Args)]
 pub struct WeightArgs {
-    /// Weight V of the input: a stable system (.safetensors, .npz) with as many outputs as the system has inputs, in the system's time, or
-    /// what `train eval --record-inputs` writes, one per layer
+    /// Weight V of the input: a stable system (.safetensors, .npz) with as many outputs as the system has inputs, in the same time
+    /// (discrete or continuous) as the system; or the file that `train eval --record-inputs` writes, with one weight per layer
     #[arg(long, value_name = "FILE")]
     pub weight: Option<PathBuf>,
     /// Weight W of the output: a stable system with as many inputs as the system has outputs, or one per layer
@@ -180,7 +181,7 @@ pub struct OrderArgs {
     /// Keep N states in every layer
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub order: Option<usize>,
-    /// Keep the fraction F of the sum of Hankel singular values
+    /// Keep the fewest states with at least the fraction F (above 0, at most 1) of the sum of Hankel singular values, per layer
     #[arg(long, value_name = "F", allow_negative_numbers = true)]
     pub energy: Option<f64>,
     /// Keep the fewest states whose certified error bound is at most TOL (absolute, per layer)
@@ -214,7 +215,8 @@ impl OrderArgs {
 pub struct VerifyArgs {
     /// The full adapter directory or system file
     pub full: PathBuf,
-    /// What it was reduced to
+    /// The reduced adapter directory or system file; its certificate is certificate.json in the directory, or FILE.certificate.json
+    /// beside the file. Without one, errors are checked against the bound of balanced truncation
     pub reduced: PathBuf,
     /// The full matrices, and those of weights, are those of a system in continuous time, as with dt = 0 in the file
     #[arg(long)]
@@ -244,7 +246,7 @@ pub enum GramiansArg {
     Empirical,
     /// Under --weight and --output-weight, modified for a stable result and a bound of the weighted error
     Weighted,
-    /// Under --weight and --output-weight as they are, by Enns (no guarantee, may become unstable)
+    /// Enns' Gramians under --weight and --output-weight, unmodified (no guarantee; refused if the reduced system is unstable)
     Enns,
     /// Of the frequencies of --band
     FrequencyLimited,

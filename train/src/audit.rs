@@ -16,11 +16,11 @@ pub struct Args {
     /// Directory with the files that `train report --results` writes
     #[arg(default_value = "docs/results")]
     results: PathBuf,
-    /// The page
+    /// Markdown page to write; its figures go to images/ beside it
     #[arg(short, long, value_name = "FILE", default_value = PAGE)]
     output: PathBuf,
-    /// Directory with the experiments, whose heads say what was measured [default: train/experiments/paper, if it is there; with another
-    /// page than the default one their heads stay as they are]
+    /// Directory of the experiment files; the part from `# Measured` on of the comment at the head of each is rewritten [default:
+    /// train/experiments/paper, if it is there; its files are rewritten only if the page is the default one]
     #[arg(long, value_name = "DIR")]
     experiments: Option<PathBuf>,
 }

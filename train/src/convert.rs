@@ -23,7 +23,7 @@ pub struct Args {
     /// Element type of a model's matrices; f16 when left out. An adapter is always f32
     #[arg(long = "type", value_parser = type_parser(), value_name = "TYPE")]
     dtype: Option<ExportType>,
-    /// The model that an adapter was trained on; what its configuration names when left out
+    /// Model that the adapter was trained on; when left out, the one that `base_model_name_or_path` in its adapter_config.json names
     #[arg(long = "model", value_name = "DIR|FILE")]
     base: Option<PathBuf>,
     /// Print the facts as JSON

@@ -19,15 +19,16 @@ pub fn fall_back_to_f32(config: &mut Config) {
 
 #[derive(Debug, clap::Args)]
 pub struct DeviceArgs {
-    /// Where to compute: cpu, gpu (the first), gpu:1 or part of a GPU's name (see `train devices`); what a run says, or the
-    /// CPU, when left out
+    /// Where to compute: cpu, gpu (the first), gpu:1 or part of a GPU's name (see `train devices`); when left out, the run's device, or
+    /// the CPU for a model
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// GiB that tensors may take on a GPU; whatever it has when left out
+    /// GiB that tensors may take on a GPU; when left out, the run's `gpu_memory`, else all memory of the GPU (on Metal, the size of its
+    /// largest buffer)
     #[arg(long, value_name = "GIB")]
     gpu_memory: Option<f64>,
-    /// Precision of products with frozen weights and inside attention: bf16 on the CPU, f16 on GPUs with cooperative matrices; f64 for everything on the
-    /// CPU; what a run says, or f32, when left out
+    /// Precision of products with frozen weights and inside attention: f32, bf16 (CPU) or f16 (GPUs with cooperative matrices); f64
+    /// (CPU) applies to everything. When left out, the run's (f32 where --device lacks its f16 or bf16), or f32 for a model
     #[arg(long, value_enum)]
     precision: Option<Precision>,
 }

@@ -38,27 +38,28 @@ const PREDICTIONS: &str = "predictions.jsonl";
 pub struct Args {
     /// Run directory: its backbone and task
     run: PathBuf,
-    /// Adapter to evaluate: a name of the run's, a directory, or `none`; all of the run's when left out
+    /// Adapter to evaluate: a name in the run, a directory, or `none` (no adapter); may be given several times. When left out, `none` and
+    /// all adapters of the run
     #[arg(long, value_name = "NAME|DIR")]
     adapter: Vec<String>,
     /// Part of the run's data to evaluate on; validation when left out
     #[arg(long, value_enum)]
     split: Option<SplitArg>,
-    /// Another file, in the format of the run's own, all of which is evaluated
+    /// Evaluate this whole file instead of a split; it must have the format of the run's own data
     #[arg(long, value_name = "FILE", conflicts_with = "split")]
     data: Option<PathBuf>,
     /// Sequences to evaluate, from the first; all when left out
     #[arg(long, value_name = "N")]
     sequences: Option<NonZeroUsize>,
-    /// Write the states that the adapter (one, recurrent) runs through on these sequences, for `bt reduce --gramians
-    /// empirical --states FILE`: 4 bytes a state, layer and token
+    /// Write the states of one HRM adapter (named by --adapter) on these sequences to a new file, for `bt reduce --gramians
+    /// empirical --states FILE`: 4 bytes per state, layer and token
     #[arg(long, value_name = "FILE.safetensors")]
     record_states: Option<PathBuf>,
-    /// Fit a weight to what the adapter (one, linear and recurrent) reads on these sequences, for `bt reduce --weight FILE`: a
-    /// stable vector autoregression per layer, of the order that sequences held out are likeliest under
+    /// Fit an input weight to what one HRM adapter (named by --adapter) reads on these sequences, for `bt reduce --weight FILE`: per
+    /// layer a stable vector autoregression of order 0 or 1, whichever makes the held-out sequences (every fifth) more likely
     #[arg(long, value_name = "FILE.safetensors")]
     record_inputs: Option<PathBuf>,
-    /// Measure how much an error in each layer of the adapter (one, linear and recurrent) can change the loss on these sequences, for
+    /// Measure how much an error in each layer of one HRM adapter (named by --adapter) can change the loss on these sequences, for
     /// `bt reduce --budget N --task FILE`
     #[arg(long, value_name = "FILE.json")]
     record_gradients: Option<PathBuf>,
@@ -67,13 +68,14 @@ pub struct Args {
     /// Print the scores as JSON
     #[arg(long)]
     json: bool,
-    /// Directory for a new predictions.jsonl, every answer with its references (tasks on texts only); when left out the first
-    /// free one of RUN/eval-SPLIT, RUN/eval-SPLIT-2 ..., with the name of the file of --data in place of SPLIT
+    /// Directory in which to write a new predictions.jsonl, every answer with its references (only for tasks with generated
+    /// answers); when left out, the first free one of RUN/eval-SPLIT, RUN/eval-SPLIT-2 ...; with --data, SPLIT is the name of the
+    /// file without its ending
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Exit with code 1 unless METRIC>=REFERENCE or METRIC<=REFERENCE holds for every adapter (for `none` with `--adapter none`); the
-    /// reference is a number or a row of the run's result on the same data, plus or minus a number: accuracy>=0.9,
-    /// accuracy>=hrm-0.01, loss<=lora+0.05
+    /// Exit with code 1 unless METRIC>=REFERENCE or METRIC<=REFERENCE holds for every adapter (and for `none`, if --adapter names it);
+    /// may be given several times. REFERENCE is a number, or a row of the run's result on the same data with an optional offset:
+    /// accuracy>=0.9, accuracy>=hrm-0.01, loss<=lora+0.05
     #[arg(long, value_name = "CHECK")]
     expect: Vec<String>,
 }

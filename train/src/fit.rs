@@ -31,7 +31,7 @@ const OF_DEVICE: [&str; 3] = ["device", "gpu_memory", "precision"];
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Configuration file; the embedded quickstart when left out
+    /// Configuration file (TOML); when left out, the embedded quickstart, or with --resume and --out the configuration of that run
     config: Option<PathBuf>,
     /// Change a key of the configuration, for example train.lr=1e-3 or adapter.hrm.state_dim=16
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -42,8 +42,8 @@ pub struct Args {
     /// Run directory, instead of the first free one of runs/NAME, runs/NAME-2 ...
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Continue a run from its newest checkpoint: that of --out, or the newest of this name under runs/; it may change its
-    /// device, and with a constant schedule have more steps (--set train.steps=N)
+    /// Continue a run from its newest checkpoint: the run in --out, or else the newest one under runs/ with the configuration's name.
+    /// --set may change the device and, with a constant schedule, raise the number of steps (--set train.steps=N)
     #[arg(long)]
     resume: bool,
     /// Print the resolved configuration, parameters, memory and the first batch, and train nothing

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub struct Args {
     /// Run directory: its backbone
     run: Option<PathBuf>,
-    /// Model directory instead of a run
+    /// Model directory or GGUF file, instead of a run
     #[arg(long, value_name = "DIR", conflicts_with = "run")]
     model: Option<PathBuf>,
     #[command(flatten)]
@@ -30,8 +30,8 @@ pub struct Args {
     /// Adapter: a name of the run's or a directory; the backbone alone when left out
     #[arg(long, value_name = "NAME|DIR")]
     adapter: Option<String>,
-    /// Text to continue; when left out or empty, the model begins a text, which takes a token that begins one. For a model of
-    /// performances, events: `velocity6 on60 +480ms +20ms off60`
+    /// Text to continue. If it is empty (the default), the model begins a text, for which its tokenizer must have a token that begins
+    /// one. For a model of performances, events separated by spaces: `velocity6 on60 +480ms +20ms off60`
     #[arg(long, default_value = "")]
     prompt: String,
     /// Tokens to generate (bytes for a model of bytes, events for one of performances)

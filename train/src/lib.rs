@@ -62,7 +62,7 @@ enum Command {
     Generate(generate::Args),
     /// Talk with a model in the terminal, with an adapter or without
     Chat(chat::Args),
-    /// Answer a file of prompts; goes on where it was stopped
+    /// Answer the prompts of a file; after an interruption the same command continues
     Predict(predict::Args),
     /// Quantise a model's projections to 4 bits, in the layout of bitsandbytes
     Quantize(quantize::Args),
@@ -70,19 +70,19 @@ enum Command {
     Merge(merge::Args),
     /// Write a model, or a LoRA adapter, as a GGUF file for llama.cpp
     Convert(convert::Args),
-    /// Write a model with random weights of any size, to try things at scale
+    /// Write a model of any size with random weights, for tests at scale
     InitModel(init_model::Args),
     /// Turn a text into token ids, or ids into a text
     Tokenize(tokenize::Args),
     /// Score a file of answers without any model
     Score(score::Args),
-    /// Run the cells of experiments, each a configuration with a grid of values
+    /// Run experiments: configurations with a grid of values, of which each combination is a cell
     Sweep(sweep::Args),
     /// Write one report about one or several runs
     Report(report::Args),
     /// Write the audit of the paper's claims from figures of earlier runs
     Audit(audit::Args),
-    /// Write what a run logged for other programs
+    /// Export the figures that a run logged, as CSV or TensorBoard event files
     Export(export::Args),
     /// List the GPUs of this machine
     Devices(devices::Args),

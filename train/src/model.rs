@@ -11,11 +11,11 @@ pub const LENGTH: usize = 512;
 
 #[derive(Debug, clap::Args)]
 pub struct ModelArgs {
-    /// Quantise the model while loading; a run has its own
+    /// Quantise the model while loading. For a model only: a run uses its own `backbone.quantize`
     #[arg(long, value_enum)]
     quantize: Option<Quantize>,
-    /// Text that begins a turn, `<|im_start|>user` say: attention starts afresh there, and what was said before is known by
-    /// what the adapter remembers alone; a run has its own (`task.turn_start`)
+    /// Text that begins a turn, for example `<|im_start|>user`: attention and positions restart there, and only the memory of a
+    /// recurrent adapter carries over what came before. For a model only: a run uses its own `task.turn_start`
     #[arg(long, value_name = "TEXT")]
     pub turn_start: Option<String>,
 }

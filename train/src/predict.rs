@@ -39,10 +39,12 @@ pub struct Args {
     /// Adapter: a name of the run's or a directory; the backbone alone when left out
     #[arg(long, value_name = "NAME|DIR")]
     adapter: Option<String>,
-    /// What a model reads of a line; a run has its own
+    /// Template of the prompt, with the fields of a line in braces; `{prompt}` when left out. For a model only: a run uses its own
+    /// `task.prompt`
     #[arg(long, value_name = "TEMPLATE")]
     prompt: Option<String>,
-    /// Tokens of an answer, at most; what the run says, or 128 (a quarter of a length below 512), when left out
+    /// Maximum number of tokens of an answer; when left out, the run's `task.max_new_tokens`, or else 128 (a quarter of the maximum
+    /// sequence length, if that is below 512)
     #[arg(long)]
     max_tokens: Option<usize>,
     /// Divides the logits; 0 always takes the most probable token

@@ -11,8 +11,8 @@ pub struct Args {
     /// Run directories, and directories of sweeps
     #[arg(required = true)]
     runs: Vec<PathBuf>,
-    /// The page; figures go to a directory beside it: plots/ of report.html, NAME-plots/ of NAME.html. report.html in
-    /// the directory, if it is one, when left out
+    /// HTML page to write, with its figures in a directory beside it: plots/ for report.html, NAME-plots/ for NAME.html. When left
+    /// out, report.html in the directory given, if there is only one
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Write the figures of all cells of sweeps to DIR/EXPERIMENT-SCALE.jsonl, for `train audit`

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub struct Args {
     /// JSON lines with `prediction` and `references` (or one `reference`), as `train eval` writes them; gzip is recognised
     predictions: PathBuf,
-    /// What the answers are to; decides the metrics
+    /// Format of the data set that the answers belong to; it decides the metrics
     #[arg(long, value_enum)]
     task: &'static TextFormat,
     /// Metrics instead of those usual for the task, separated by commas

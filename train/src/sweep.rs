@@ -36,10 +36,10 @@ pub struct Args {
     #[allow(clippy::option_option)]
     #[arg(long, value_name = "I", num_args = 0..=1, value_parser = task_index, conflicts_with = "shard")]
     task_index: Option<Option<TaskIndex>>,
-    /// Run only every N-th cell, beginning with the I-th, from 1
+    /// Run only every N-th cell, beginning with the I-th, where I counts from 1: 2/8 runs the second, the tenth, the eighteenth ...
     #[arg(long, value_name = "I/N", value_parser = shard)]
     shard: Option<Selection>,
-    /// Make every row of a cell a run of its own, with a number of its own: cells that take longer than a job may
+    /// Run and number each row (adapter) of a cell separately, for cells that take longer than one job may
     #[arg(long)]
     by_row: bool,
     /// Run also cells that are estimated to take more memory than there is

@@ -18,7 +18,7 @@ pub struct Args {
     /// Tokenize this text instead of a file
     #[arg(long, conflicts_with = "input")]
     text: Option<String>,
-    /// From ids, separated by spaces, commas or line breaks, to the text
+    /// Turn token ids, separated by spaces, commas or line breaks, into text
     #[arg(long)]
     decode: bool,
     /// Add the tokens that begin and end a text, or write them out when decoding

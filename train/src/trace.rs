@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What a command wrote that ran with HANKEL_TRACE=FILE in its environment; Perfetto (ui.perfetto.dev) shows it, too
+    /// Trace file, written by a command that ran with HANKEL_TRACE=FILE in its environment; Perfetto (ui.perfetto.dev) shows it, too
     file: PathBuf,
     /// Print the facts as JSON
     #[arg(long)]

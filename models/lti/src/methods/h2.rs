@@ -28,7 +28,7 @@ use faer::linalg::solvers::Solve;
 /// H2-optimal approximation.
 pub const METHOD: Method = Method(&Definition {
     name: "h2",
-    summary: "Least error in the H2 norm (mean square under white noise), from bt on; never above bt's (no H-infinity bound)",
+    summary: "Smallest H2 error (mean square under white noise) found from bt, modal and energy; never above theirs (no H-infinity bound)",
     bound: Bound::None,
     bounds: None,
     gramians: Accepts::AnalyticOrWeighted,
