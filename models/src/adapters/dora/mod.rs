@@ -48,8 +48,7 @@ struct Memory {
 
 impl LinearKind for Dora {
     const KIND: &'static str = "dora";
-    const ABOUT: &'static str =
-        "Low-rank updates of the directions of rows, whose magnitudes are learned apart (Liu et al., 2024).";
+    const ABOUT: &'static str = "Low-rank updates of the directions of the weight's rows; their magnitudes are learned separately (Liu et al., 2024).";
     const SIZE: Option<&'static str> = Some("rank");
     const REQUIRED: &'static [&'static str] = &["rank"];
     const PEFT_TYPE: &'static str = "LORA";

@@ -32,7 +32,7 @@ settings! {
     pub struct Settings {
         /// Number of heads h of every layer.
         pub heads: usize = "2",
-        /// Size n of what is reflected.
+        /// Size n of the vectors that are reflected.
         pub state_dim: usize = "4",
         /// Number m of vectors that a head reflects together.
         pub value_dim: usize = "2",
@@ -86,7 +86,7 @@ pub struct Householder {
 
 impl StreamKind for Householder {
     const KIND: &'static str = "householder";
-    const ABOUT: &'static str = "A small state that every token reflects, once or several times.";
+    const ABOUT: &'static str = "A small state that every token transforms by one or more Householder reflections.";
     const SIZE: Option<&'static str> = Some("heads");
     const OUTPUT_STD: Option<&'static str> = Some("c_std");
     type Settings = Settings;

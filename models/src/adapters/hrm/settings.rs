@@ -44,12 +44,12 @@ settings! {
         /// How the adapter begins: `"normal"`, B and C drawn; `"empirical-bt"`, the balanced truncation of a larger adapter drawn in the same way, by the
         /// states that it reaches on training sequences (R8 in [resolutions.md](resolutions.md)).
         pub init: HrmInit = r#"`"normal"`"#,
-        /// Number of states of that larger one.
+        /// Number of states of the larger adapter of `init = "empirical-bt"`.
         pub init_states: usize = "4 `state_dim`",
         /// Standard deviation of the initial B.
         pub b_std: f64 = "0.02; that of `preset`",
         /// Standard deviation of the initial C.
-        pub c_std: f64 = "0.02; that of `preset`",
+        pub c_std: f64 = r#"by `preset`: 0.02 (`"paper"`), 0 (`"identity"`), `1/sqrt(d)` (`"released"`)"#,
         /// Whether `log_dt` is trained.
         pub train_log_dt: bool = "true",
         /// How the recurrence is evaluated: `"sequential"`, `"chunked"` or `"fft"`, all the same within rounding (R3).

@@ -26,7 +26,7 @@ settings! {
         /// Projections that get scales.
         #[serde(deserialize_with = "one_or_many")]
         pub targets: Vec<String> = r#"`["k_proj", "v_proj", "down_proj"]`"#,
-        /// Those among them whose input is scaled instead of their output.
+        /// Those of `targets` whose input is scaled instead of their output.
         #[serde(deserialize_with = "one_or_many")]
         pub feedforward: Vec<String> = r#"`["down_proj"]`"#,
     }

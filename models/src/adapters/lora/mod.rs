@@ -59,7 +59,7 @@ settings! {
         /// Rank r of the update.
         pub rank: usize = "",
         /// Scale of the update, divided by the rank.
-        pub lora_alpha: f64 = "the rank: a scale of 1, of its root with `rslora`",
+        pub lora_alpha: f64 = "the rank, so that the scale is 1 (with `rslora`, the root of the rank)",
         /// Probability of dropout on the input of the update, while training.
         pub dropout: f64 = "0",
         /// Projections that get an update.
@@ -69,7 +69,7 @@ settings! {
         pub rslora: bool = "false",
         /// Learning rate of B, and of DoRA's magnitudes, over that of A (LoRA+; Hayou et al., 2024, advise about 16).
         pub lora_plus_ratio: f64 = "1",
-        /// Where A and B begin: `"zero"` (B = 0), `"pissa"` (principal part of the weight), `"loftq"` (of what `quantize` loses of it).
+        /// Where A and B begin: `"zero"` (B = 0), `"pissa"` (principal part of the weight), `"loftq"` (principal part of the quantisation error of `quantize`).
         pub init: LoraInit = r#"`"zero"`"#,
         /// Rounds of LoftQ: with more than one, each projection gets a quantised weight of its own.
         pub loftq_iter: usize = "1",

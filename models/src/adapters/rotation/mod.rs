@@ -86,7 +86,7 @@ pub struct Rotation {
 
 impl StreamKind for Rotation {
     const KIND: &'static str = "rotation";
-    const ABOUT: &'static str = "Planes that a token turns, each by an angle of its own.";
+    const ABOUT: &'static str = "Planes (pairs of states) that every token rotates, each by its own angle.";
     const SIZE: Option<&'static str> = Some("planes");
     const OUTPUT_STD: Option<&'static str> = Some("c_std");
     type Settings = Settings;

@@ -38,7 +38,7 @@ settings! {
     pub struct Settings {
         /// Number of states d of every layer.
         pub state_dim: usize = "16",
-        /// Width r through which the selection maps see a token.
+        /// Rank r of the selection maps: they read a token through r numbers.
         pub selection_rank: usize = "4",
         /// Fastest initial pole; times tanh(1) = 0.76 with `mode = "signed"`.
         pub a_min: f64 = "0.5",
@@ -96,7 +96,7 @@ pub struct Selective {
 
 impl StreamKind for Selective {
     const KIND: &'static str = "selective";
-    const ABOUT: &'static str = "A recurrence that chooses, token by token, what to keep, take in and give out.";
+    const ABOUT: &'static str = "A selective recurrence, after Mamba: decay, input and output depend on the token.";
     const SIZE: Option<&'static str> = Some("state_dim");
     const OUTPUT_STD: Option<&'static str> = Some("c_std");
     type Settings = Settings;

@@ -117,7 +117,7 @@ pub struct Config {
     pub device: String,
     /// GiB that tensors may take on a GPU; whatever it has when not given. It has no effect on the CPU.
     pub gpu_memory: Option<f64>,
-    /// What is computed in; what suits the device when not given, its fastest for `auto`.
+    /// Precision of the computation. When not given, `f16` on GPUs where it is faster, else `f32`. `auto` takes the fastest of the device.
     #[schemars(schema_with = "schema::precision")]
     pub precision: Precision,
     /// What is learned.

@@ -17,7 +17,8 @@ pub struct DecoderConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantize: Option<Quantize>,
     /// Keep only the input of each layer for the backward pass and compute the layer again there: much less memory for
-    /// another forward pass of time. When not given: where a step would else take more than half of the memory that there is, and on a GPU.
+    /// another forward pass of time. When not given: true on a GPU; on a CPU under Linux, true if a step would otherwise take more than
+    /// half of the available memory.
     /// Results are the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recompute: Option<bool>,

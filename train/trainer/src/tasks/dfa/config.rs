@@ -48,8 +48,8 @@ pub struct DfaConfig {
     pub table: TableKind,
     /// Seed of the table; the run's seed if not given. Tables and weights can thus vary apart.
     pub table_seed: Option<u64>,
-    /// Only a table that asks for a memory: `table_seed` is then the first to be tried, and in a resolved configuration the one
-    /// that was taken.
+    /// Take only a table whose state cannot be predicted from its last symbols. `table_seed` is then the first seed that is tried; a
+    /// resolved configuration has the seed that was taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_window: Option<MaxWindow>,
     /// The table itself, `[state][symbol]`, instead of a drawn one.

@@ -26,8 +26,8 @@ pub struct LinearSystemConfig {
     pub max_radius: f64,
     /// Seed of the poles; the run's seed if not given.
     pub system_seed: Option<u64>,
-    /// Control: the targets belong to other inputs, so that nothing can be learnt but what depends on the position; behind a `washout` of
-    /// a few times `order` hardly anything does.
+    /// Control: the targets are computed from other inputs, so only their dependence on the position can be learned. After a `washout` of
+    /// a few times `order` symbols, they hardly depend on the position.
     pub shuffled_targets: bool,
     /// Symbols at the beginning whose targets do not count. The system begins at rest, so that the first outputs depend on the position:
     /// those of about `order` symbols.

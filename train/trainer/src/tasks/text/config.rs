@@ -107,7 +107,7 @@ pub struct TextConfig {
     /// and what was said before is known by what stream adapters remember alone. Not given: attention reads the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_start: Option<String>,
-    /// `dpo`: strength of the reference, `beta` of direct preference optimization; 0.1 when not given.
+    /// `dpo`: beta of the DPO loss; the larger it is, the closer the model stays to the reference. 0.1 when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beta: Option<f64>,
     /// Share of the documents that are held out for validation.

@@ -22,7 +22,7 @@ pub struct WordProblemConfig {
     pub test_length: usize,
     /// Token of the identity; the other elements follow.
     pub first_token: usize,
-    /// Token before the first element, of which nothing is asked.
+    /// Token id placed before the first element; it has no target.
     pub start_token: Option<usize>,
     /// The sequences.
     #[serde(skip)]
