@@ -297,6 +297,18 @@ mod tests {
         ));
     }
 
+    /// Results that are judged are of programs that a commit holds.
+    #[test]
+    fn programs_of_results_are_committed() {
+        let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+        let cells = ["", "language", "state"].map(|folder| read_results(&results.join(folder)).unwrap());
+        for cell in cells.into_iter().flatten() {
+            let Some(result) = cell.result else { continue };
+            let commit = result.environment.commit.unwrap_or_default();
+            assert!(!commit.is_empty() && !commit.contains("-dirty"), "{}: {commit:?}", cell.id.directory());
+        }
+    }
+
     /// `train audit` was run after the last change of results, claims or words.
     #[test]
     fn pages_are_what_the_results_say() {
