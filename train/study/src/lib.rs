@@ -222,7 +222,7 @@ mod tests {
         };
         let [mean, low, high] = at_512("enwik8-pretrained").map(f64::abs);
         says(&format!(
-            "HRM ends\n  {mean:.3} bits per character below LoRA on queries and values ({high:.3} to {low:.3}, three seeds)"
+            "HRM ends\n  {mean:.3} bits per character below LoRA on queries and values ({high:.3} to {low:.3}, T = 512, three seeds)"
         ));
         // Text that the backbone had not seen became harder while it was pretrained, and no row beats the counts of three bytes.
         let of_text = read_results(&root.join("docs/results")).unwrap().into_iter();
